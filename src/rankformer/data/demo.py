@@ -1,0 +1,122 @@
+"""Invented readers and books with tastes that we planted, so that the best possible ranking is known.
+
+Each book belongs to one genre; each reader likes one to three genres. Reader u has book i with probability p_ui,
+each pair drawn on its own:
+
+    p_ui = min(0.95, 24 * (0.94 * taste_u(genre of i) + 0.06 / 12) * share of i in its genre)
+
+so ranking by p_ui is the best that any method can do on average. Only raw generator bits and the four basic
+operations are used, which give the same data on every machine.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rankformer.data.id_map import IdMap
+from rankformer.data.interactions import Interactions, Parts
+
+NUM_USERS, NUM_ITEMS = 900, 400
+DEMO_SEED = 7
+
+# genre -> six openings and six endings, which make 36 titles
+GENRES: dict[str, tuple[str, str]] = {
+    "sea": ("Salt,Tide,Harbour,Lantern,Anchor,Gull", "Watch,Letters,Crossing,Song,Ledger,Morning"),
+    "baking": ("Rye,Butter,Cardamom,Sourdough,Almond,Plum", "Sundays,Oven,Kitchen,Lessons,Table,Crumbs"),
+    "mountain": ("Glacier,Ridge,Granite,Summit,Avalanche,North Face", "Warning,Verdict,Rope,Silence,Pursuit,Descent"),
+    "robot": ("Copper,Clockwork,Seventh,Patient,Rusted,Borrowed", "Automaton,Circuit,Android,Engine,Signal,Machine"),
+    "garden": ("Fern,Orchard,Bramble,Foxglove,Willow,Beehive", "Almanac,Path,Summer,Gate,Notebook,Secrets"),
+    "detective": ("Missing,Crooked,Midnight,Silent,Second,Velvet", "Witness,Alibi,Suspect,Inspector,Clue,Motive"),
+    "dragon": ("Ember,Scaled,Winged,Ashen,Last,Sleeping", "Dragon,Hoard,Throne,Rider,Oath,Egg"),
+    "music": ("Broken,Quiet,Twelfth,Blue,Wandering,Unfinished", "Cello,Chorus,Encore,Quartet,Waltz,Refrain"),
+    "history": ("Roman,Forgotten,Paper,Bronze,Merchant,Silk", "Empire,Roads,Siege,Archive,Dynasty,Treaty"),
+    "space": ("Distant,Ninth,Lonely,Spiral,Frozen,Outer", "Orbit,Comet,Station,Moon,Telescope,Voyage"),
+    "football": ("Extra,Muddy,Golden,Away,Penalty,Final", "Season,Boots,Whistle,Captain,Terrace,Replay"),
+    "ghost": ("Hollow,Cold,Whispering,Locked,Grey,Unlit", "Stairs,Manor,Mirror,Visitor,Attic,Candle"),
+}
+
+FIRST_NAMES = (
+    *("mira", "otto", "lena", "ravi", "ines", "tomo", "asha", "bram", "cleo", "dario", "elin", "femi", "gita", "hugo"),
+    *("iris", "jonas", "kaya", "luca", "maeve", "nils", "olga", "pavel", "quinn", "rosa", "sami", "tess", "umar"),
+    *("vera", "wim", "xenia", "yara", "zeno", "anouk", "bela", "ciro", "dina", "emil", "freya", "goran", "hana"),
+)
+
+_SIZE = 24.0
+_TASTE_SHARE = 0.94
+_HIGHEST = 0.95
+_TASTE_WEIGHTS = ((1.0,), (0.6, 0.4), (0.5, 0.3, 0.2))
+
+
+def demo_parts(seed: int = DEMO_SEED) -> Parts:
+    """Return the demo's train, valid and test parts, split 7:1:2 at random."""
+    return demo_log(seed).split(by="random", parts=(0.7, 0.1, 0.2), seed=seed)
+
+
+def demo_log(seed: int = DEMO_SEED) -> Interactions:
+    """Return all pairs of the demo, ordered by reader, with book titles that name the genre."""
+    probabilities, order = _draw_tastes(seed)
+    users, items = np.nonzero(
+        _uniforms(seed, stream=1, size=probabilities.size).reshape(probabilities.shape) < probabilities
+    )
+    shuffled = [_books()[place] for place in order]
+    return Interactions(
+        users.astype(np.int32),
+        items.astype(np.int32),
+        IdMap(pa.array([f"{FIRST_NAMES[u % len(FIRST_NAMES)]}-{u + 1:03d}" for u in range(NUM_USERS)])),
+        IdMap(pa.array([f"book-{i + 1:03d}" for i in range(NUM_ITEMS)])),
+        item_titles=pa.array([f"{title} ({genre})" for title, genre in shuffled]),
+        name="demo",
+    )
+
+
+def demo_oracle_scores(seed: int = DEMO_SEED) -> NDArray[np.float64]:
+    """Return p_ui, (users, items): the probability that each pair exists, in the order of the id maps."""
+    return _draw_tastes(seed)[0].copy()
+
+
+def _uniforms(seed: int, stream: int, size: int) -> NDArray[np.float64]:
+    # 53 of the 64 raw bits, which numpy keeps the same in all versions, unlike the methods of Generator.
+    bits = np.random.PCG64(np.random.SeedSequence([seed, stream])).random_raw(size)
+    numbers: NDArray[np.float64] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return numbers
+
+
+def _books() -> list[tuple[str, str]]:
+    """Return (title, genre) of each book, genres taking turns and each genre's titles mixed."""
+    books = []
+    for place in range(NUM_ITEMS):
+        turn, which = divmod(place, len(GENRES))
+        genre = list(GENRES)[which]
+        openings, endings = (words.split(",") for words in GENRES[genre])
+        books.append((f"{openings[turn % 6]} {endings[(turn + turn // 6) % 6]}", genre))
+    return books
+
+
+@lru_cache(maxsize=4)
+def _draw_tastes(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return p_ui and, for each item index, its place in `_books`."""
+    order = np.argsort(_uniforms(seed, stream=2, size=NUM_ITEMS), kind="stable")
+    genre_of_place = np.arange(NUM_ITEMS) % len(GENRES)
+    rank_in_genre = np.arange(NUM_ITEMS) // len(GENRES)
+    popularity = 1.0 / (rank_in_genre + 6.0)
+    share = popularity / np.bincount(genre_of_place, weights=popularity)[genre_of_place]
+    affinity = _TASTE_SHARE * _draw_affinities(seed) + (1.0 - _TASTE_SHARE) / len(GENRES)
+    by_place: NDArray[Any] = np.minimum(_HIGHEST, _SIZE * affinity[:, genre_of_place] * share)
+    return by_place[:, order], order
+
+
+def _draw_affinities(seed: int) -> NDArray[np.float64]:
+    """Return (users, genres): how a reader's taste is divided over genres, each row adding up to 1."""
+    draws = _uniforms(seed, stream=3, size=NUM_USERS * 4).reshape(NUM_USERS, 4)
+    # Some genres have more followers than others, so that popularity alone is worth something.
+    following = np.cumsum(1.0 / (np.arange(len(GENRES)) + 4.0))
+    affinities = np.zeros((NUM_USERS, len(GENRES)))
+    for user in range(NUM_USERS):
+        weights = _TASTE_WEIGHTS[int(draws[user, 0] * 3)]
+        for draw, weight in zip(draws[user, 1:], weights, strict=False):
+            # A genre drawn twice simply counts more.
+            affinities[user, int(np.searchsorted(following, draw * following[-1], side="right"))] += weight
+    return affinities

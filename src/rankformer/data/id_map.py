@@ -1,0 +1,111 @@
+"""Raw ids of any type on one side, row numbers 0..N-1 on the other."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rankformer.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class IdMap:
+    """The raw ids of all users, or of all items; the position of an id is its index.
+
+    Attributes:
+        ids: distinct values without nulls, of any Arrow type that can be hashed.
+    """
+
+    ids: pa.Array
+
+    def __post_init__(self) -> None:
+        if self.ids.null_count:
+            raise DataError(f"ids must not be missing; found {self.ids.null_count} nulls")
+        distinct = pc.count_distinct(self.ids).as_py()
+        if distinct != len(self.ids):
+            raise DataError(f"ids must be distinct; found {len(self.ids):,} ids of which {distinct:,} differ")
+
+    @classmethod
+    def encode(cls, values: pa.Array | pa.ChunkedArray) -> "tuple[IdMap, NDArray[np.int32]]":
+        """Return the map of the distinct values in ascending order, and the index of each value (int32)."""
+        if values.null_count:
+            first = pc.index(pc.is_null(values), True).as_py()
+            raise DataError(f"row {first + 1} has no id ({values.null_count} such rows); drop or fill them first")
+        encoded = values.dictionary_encode()
+        if isinstance(encoded, pa.ChunkedArray):
+            if encoded.num_chunks == 0:
+                return cls(pa.array([], type=values.type)), np.empty(0, dtype=np.int32)
+            encoded = encoded.combine_chunks()
+        order = pc.sort_indices(encoded.dictionary).to_numpy()
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return cls(encoded.dictionary.take(pa.array(order))), rank[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    @classmethod
+    def dense(cls, size: int) -> "IdMap":
+        """Return the map in which the ids are the integers 0..size-1 themselves."""
+        return cls(pa.array(np.arange(size, dtype=np.int64)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        first = ", ".join(repr(value) for value in self.ids[:3].to_pylist())
+        return f"IdMap({len(self):,} ids of type {self.ids.type}: {first}{', ...' if len(self) > 3 else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdMap) and self.ids.equals(other.ids)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def index_of(self, raw_ids: Iterable[Any]) -> NDArray[np.int64]:
+        """Return the index of each raw id, -1 for one that is not in the map or not of its type."""
+        wanted = list(raw_ids)
+        try:
+            values = pa.array(wanted, type=self.ids.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            # At least one value cannot even be of the ids' type: look them up one by one.
+            return np.array([self._index_of_one(value) for value in wanted], dtype=np.int64)
+        return self._lookup(values)
+
+    def parse(self, text: str) -> Any:
+        """Return the raw id that a command-line or URL text stands for: `42` is 42 when the ids are integers.
+
+        A text that cannot be read as the ids' type is returned as it is, and will be an unknown id.
+        """
+        try:
+            return pa.array([text]).cast(self.ids.type)[0].as_py()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return text
+
+    def take(self, indices: NDArray[Any]) -> pa.Array:
+        """Return the raw ids at the given indices."""
+        return self.ids.take(pa.array(indices))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the type, the order and the bytes of the ids."""
+        digest = hashlib.sha256(str(self.ids.type).encode())
+        sink = pa.BufferOutputStream()
+        compact = pa.concat_arrays([self.ids])  # offsets start at 0, so equal ids give equal bytes
+        with pa.ipc.new_stream(sink, pa.schema([("id", compact.type)])) as writer:
+            writer.write_batch(pa.record_batch([compact], names=["id"]))
+        digest.update(sink.getvalue())
+        return digest.hexdigest()
+
+    def _index_of_one(self, value: Any) -> int:
+        try:
+            return int(self._lookup(pa.array([value], type=self.ids.type))[0])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return -1
+
+    def _lookup(self, values: pa.Array) -> NDArray[np.int64]:
+        found = pc.index_in(values, value_set=self.ids)
+        result: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return result

@@ -1,0 +1,279 @@
+"""`Interactions`: who touched what, as an immutable value."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rankformer.data.cleaning import k_core_rows, merge_rows
+from rankformer.data.columns import EncodedLog, encode_logs, pick_columns
+from rankformer.data.id_map import IdMap
+from rankformer.data.readers import read_columns
+from rankformer.data.splits import DEFAULT_PARTS, split_rows
+from rankformer.data.tables import RawTable
+from rankformer.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """A log of user-item pairs over two fixed id maps.
+
+    Row order is kept. Parts made by a split share the id maps of the whole, so an index means the same everywhere;
+    an id may occur in a map without occurring in a pair.
+
+    Attributes:
+        users: (E,) int32 user index of each pair, read-only.
+        items: (E,) int32 item index of each pair, read-only.
+        user_ids: raw user ids, position = index.
+        item_ids: raw item ids, position = index.
+        times: (E,) when each pair happened, int64 or float64 (any unit, only the order counts), or None.
+        weights: (E,) float32 strength of each pair, or None.
+        item_titles: a text per item for people to read, aligned with item_ids (null where unknown), or None.
+        name: what to call this data in reports, for example "epinions/train".
+    """
+
+    users: NDArray[np.int32]
+    items: NDArray[np.int32]
+    user_ids: IdMap
+    item_ids: IdMap
+    times: NDArray[Any] | None = None
+    weights: NDArray[np.float32] | None = None
+    item_titles: pa.Array | None = field(default=None, repr=False)
+    name: str = "interactions"
+
+    def __post_init__(self) -> None:
+        size = len(self.users)
+        for label, column in (("items", self.items), ("times", self.times), ("weights", self.weights)):
+            if column is not None and len(column) != size:
+                raise DataError(f"{label} has {len(column)} rows where users has {size}; they must match")
+        for label, index, ids in (("user", self.users, self.user_ids), ("item", self.items, self.item_ids)):
+            if size and not (index.min() >= 0 and index.max() < len(ids)):
+                raise DataError(f"{label} indices must lie in 0..{len(ids) - 1}; found {index.min()}..{index.max()}")
+        if self.item_titles is not None and len(self.item_titles) != len(self.item_ids):
+            raise DataError(f"{len(self.item_titles)} titles for {len(self.item_ids)} items; they must match")
+        for label in ("users", "items", "times", "weights"):
+            column = getattr(self, label)
+            if column is not None:
+                frozen = column.view()
+                frozen.flags.writeable = False
+                object.__setattr__(self, label, frozen)
+
+    @classmethod
+    def from_indices(
+        cls,
+        users: Any,
+        items: Any,
+        num_users: int | None = None,
+        num_items: int | None = None,
+        **columns: Any,
+    ) -> "Interactions":
+        """Return interactions whose raw ids are the indices themselves; sizes default to the largest index + 1."""
+        users = np.asarray(users, dtype=np.int32)
+        items = np.asarray(items, dtype=np.int32)
+        num_users = num_users if num_users is not None else int(users.max(initial=-1)) + 1
+        num_items = num_items if num_items is not None else int(items.max(initial=-1)) + 1
+        return cls(users, items, IdMap.dense(num_users), IdMap.dense(num_items), **columns)
+
+    @classmethod
+    def from_encoded(cls, log: EncodedLog, name: str = "interactions") -> "Interactions":
+        """Return the interactions of an encoded log."""
+        return cls(**vars(log), name=name)
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        user: str | None = None,
+        item: str | None = None,
+        time: str | None = None,
+        weight: str | None = None,
+        title: str | None = None,
+        header: bool | None = None,
+        duplicates: str = "keep",
+    ) -> "Interactions":
+        """Return the interactions in a file.
+
+        Args:
+            path: a csv, tsv, inter, parquet, jsonl or txt file; text may be gzipped.
+            format: what the file is when its extension does not say: see `rankformer.data.readers`.
+            user: name of the user column; when None, common names such as `user_id` are tried. A file without a
+                header has the columns "0", "1", ... of which the first is the user and the second the item.
+            item: name of the item column, in the same way.
+            time: name of the time column, in the same way; an empty name leaves it out. Numbers or ISO dates.
+            weight: name of the weight column, in the same way.
+            title: name of the column with a readable item title, in the same way.
+            header: whether the first line of a csv or tsv file names the columns; None looks for itself.
+            duplicates: "keep" repeated pairs, or "merge" them as `merge_repeats` does.
+        """
+        if duplicates not in ("keep", "merge"):
+            raise ConfigError(f"duplicates={duplicates!r}: expected 'keep' or 'merge'")
+        path = Path(path)
+        names = {"user": user, "item": item, "time": time, "weight": weight, "title": title}
+        log = cls.from_encoded(encode_logs([read_columns(path, format, names, header)]), name=path.name.split(".")[0])
+        return log.merge_repeats() if duplicates == "merge" else log
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table, *, name: str = "interactions", **columns: str | None) -> "Interactions":
+        """Return the interactions in an Arrow table; columns are named by user=, item=, time=, weight=, title=."""
+        unknown = sorted(set(columns) - {"user", "item", "time", "weight", "title"})
+        if unknown:
+            raise ConfigError(f"{unknown[0]}=... is unknown; expected user, item, time, weight, title or name")
+        return cls.from_encoded(encode_logs([pick_columns(RawTable(table), columns)]), name=name)
+
+    @classmethod
+    def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
+        """Return the interactions in a pandas frame, with the arguments of `from_arrow`."""
+        return cls.from_arrow(pa.Table.from_pandas(frame, preserve_index=False), **columns)
+
+    @classmethod
+    def from_polars(cls, frame: Any, **columns: Any) -> "Interactions":
+        """Return the interactions in a polars frame, with the arguments of `from_arrow`."""
+        return cls.from_arrow(frame.to_arrow(), **columns)
+
+    @classmethod
+    def from_csr(
+        cls, matrix: Any, user_ids: Sequence[Any] | None = None, item_ids: Sequence[Any] | None = None
+    ) -> "Interactions":
+        """Return one pair per entry of a scipy sparse matrix that is not zero; rows are users, values are weights."""
+        entries = matrix.tocsr().tocoo()  # through CSR, which adds up repeated entries
+        weights = entries.data.astype(np.float32)
+        if not np.isfinite(weights).all():
+            raise DataError("the matrix has values that are not finite; mend or drop them")
+        chosen = weights != 0
+        maps = []
+        for label, size, ids in zip(("user", "item"), matrix.shape, (user_ids, item_ids), strict=True):
+            if ids is not None and len(ids) != size:
+                raise DataError(f"{len(ids)} {label} ids for a matrix with {size} of them; they must match")
+            maps.append(IdMap.dense(size) if ids is None else IdMap(pa.array(ids)))
+        users, items = entries.row[chosen].astype(np.int32), entries.col[chosen].astype(np.int32)
+        return cls(users, items, maps[0], maps[1], weights=weights[chosen])
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def __repr__(self) -> str:
+        extras = [label for label in ("times", "weights", "item_titles") if getattr(self, label) is not None]
+        size = f"{len(self):,} pairs, {self.num_users:,} users x {self.num_items:,} items"
+        return f"Interactions({', '.join([f'{self.name}: {size}', *extras])})"
+
+    @property
+    def num_users(self) -> int:
+        """Size of the user map (users without a pair included)."""
+        return len(self.user_ids)
+
+    @property
+    def num_items(self) -> int:
+        """Size of the item map (items without a pair included)."""
+        return len(self.item_ids)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over ids, pairs in order, times and weights: two logs with one fingerprint are the same log."""
+        digest = hashlib.sha256()
+        digest.update(self.user_ids.fingerprint.encode())
+        digest.update(self.item_ids.fingerprint.encode())
+        for column in (self.users, self.items, self.times, self.weights):
+            if column is None:
+                digest.update(b"none")
+            else:
+                little = np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<"))
+                digest.update(little.dtype.str.encode())
+                digest.update(little.tobytes())
+        return digest.hexdigest()
+
+    def rows(self, chosen: NDArray[Any], name: str | None = None) -> "Interactions":
+        """Return the pairs at the given row numbers (or boolean mask), over the same id maps."""
+        return replace(
+            self,
+            users=self.users[chosen],
+            items=self.items[chosen],
+            times=None if self.times is None else self.times[chosen],
+            weights=None if self.weights is None else self.weights[chosen],
+            name=name or self.name,
+        )
+
+    def keep(self, chosen: NDArray[np.bool_]) -> "Interactions":
+        """Return the pairs under a boolean mask, over id maps without the ids that have no pair left."""
+        part = self.rows(chosen)
+        used_users, users = np.unique(part.users, return_inverse=True)
+        used_items, items = np.unique(part.items, return_inverse=True)
+        return replace(
+            part,
+            users=users.astype(np.int32),
+            items=items.astype(np.int32),
+            user_ids=IdMap(self.user_ids.take(used_users)),
+            item_ids=IdMap(self.item_ids.take(used_items)),
+            item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(used_items)),
+        )
+
+    def merge_repeats(self) -> "Interactions":
+        """Return each distinct pair once, where it first occurs: weights summed, the latest time kept."""
+        merged = merge_rows(self.users, self.items, self.times, self.weights)
+        return replace(self.rows(merged.rows), times=merged.times, weights=merged.weights)
+
+    def min_weight(self, smallest: float) -> "Interactions":
+        """Return the pairs whose weight is at least `smallest`; ids left without a pair go from the maps."""
+        if self.weights is None:
+            raise DataError(f"{self.name} has no weights, so no smallest weight can be asked for; name a weight column")
+        if not math.isfinite(smallest):
+            raise ConfigError(f"min_weight={smallest}: expected a finite number")
+        mask = self.weights >= smallest
+        if not mask.any():
+            raise DataError(f"no pair of {self.name} has a weight of at least {smallest}; use a smaller min_weight")
+        return self.keep(mask)
+
+    def k_core(self, k: int) -> "Interactions":
+        """Return the largest part in which each user has k distinct items and each item k distinct users.
+
+        Repeated rows of a pair that stays all stay; ids left without a pair go from the maps.
+        """
+        if k < 1:
+            raise ConfigError(f"k_core={k}: expected a whole number from 1")
+        mask = k_core_rows(self.users, self.items, k)
+        if not mask.any():
+            raise DataError(f"{self.name} has no {k}-core: every pair would go; use a smaller k")
+        return self.keep(mask)
+
+    def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0) -> "Parts":
+        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the kinds."""
+        rows = split_rows(self.users, self.times, by, parts, seed)
+        return Parts(
+            *(self.rows(chosen, f"{self.name}/{part}") for part, chosen in zip(Parts._fields, rows, strict=True))
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back."""
+        columns = {"user": self.user_ids.take(self.users), "item": self.item_ids.take(self.items)}
+        if self.times is not None:
+            columns["time"] = pa.array(self.times)
+        if self.weights is not None:
+            columns["weight"] = pa.array(self.weights)
+        if self.item_titles is not None:
+            columns["title"] = self.item_titles.take(pa.array(self.items))
+        return pa.table(columns)
+
+    def to_pandas(self) -> Any:
+        """Return the table of `to_arrow` as a pandas frame."""
+        return self.to_arrow().to_pandas()
+
+
+class Parts(NamedTuple):
+    """The three parts of a log, over the same id maps."""
+
+    train: Interactions
+    valid: Interactions
+    test: Interactions
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the fingerprints of the three parts: names the split in reports."""
+        return hashlib.sha256(" ".join(part.fingerprint for part in self).encode()).hexdigest()

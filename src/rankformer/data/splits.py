@@ -1,0 +1,125 @@
+"""How the rows of a log are dealt to train, valid and test. Plain arrays in, row numbers out.
+
+random           each row on its own, over the whole log (the paper's 7:1:2)
+random-per-user  the same within each user, who keeps at least one row in train
+last             each user's newest row to test, the one before it to valid
+time             everything before one moment to train, everything after another to test
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankformer.errors import ConfigError, DataError
+
+SplitName = Literal["random", "random-per-user", "last", "time"]
+
+DEFAULT_PARTS = (0.7, 0.1, 0.2)
+
+Rows = NDArray[np.int64]
+
+
+def split_rows(
+    users: NDArray[np.int32],
+    times: NDArray[Any] | None,
+    by: str = "random",
+    parts: Sequence[float] = DEFAULT_PARTS,
+    seed: int = 0,
+) -> tuple[Rows, Rows, Rows]:
+    """Return the row numbers of train, valid and test, each ascending; together they are all rows once.
+
+    Args:
+        users: user index of each row.
+        times: when each row happened; needed by "last" and "time".
+        by: one of `SplitName`.
+        parts: shares of train, valid and test, which sum to 1; "last" has none.
+        seed: chooses the random splits; the others do not look at it.
+    """
+    if by not in get_args(SplitName):
+        raise ConfigError(f"split by {by!r} is unknown; expected one of {', '.join(get_args(SplitName))}")
+    shares = check_parts(parts)
+    if by == "last" and shares != DEFAULT_PARTS:
+        raise ConfigError(f"parts={shares}: the split by last takes one row per user, not shares; leave parts out")
+    if by in ("last", "time") and times is None:
+        raise DataError(f"the split by {by} needs a time for each pair, and this log has none; name its time column")
+    if by == "random":
+        labels = _random(len(users), shares, seed)
+    elif by == "random-per-user":
+        labels = _random_per_user(users, shares, seed)
+    else:
+        assert times is not None
+        labels = _last(users, times) if by == "last" else _by_time(times, shares)
+    train, valid, test = (np.flatnonzero(labels == part) for part in range(3))
+    return train, valid, test
+
+
+def check_parts(parts: Sequence[float]) -> tuple[float, float, float]:
+    """Return the three shares if they are not negative and sum to 1; else raise a ConfigError."""
+    shares = tuple(float(share) for share in parts)
+    if len(shares) != 3:
+        raise ConfigError(f"parts={shares}: expected three shares (train, valid, test), found {len(shares)}")
+    if not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-9:
+        raise ConfigError(f"parts={shares}: expected shares from 0 to 1 that sum to 1, such as 0.7,0.1,0.2")
+    return shares
+
+
+def _keys(size: int, seed: int) -> NDArray[np.uint64]:
+    # Raw generator output and a stable sort: numpy keeps these bits for ever, unlike shuffle() or permutation().
+    if seed < 0:
+        raise ConfigError(f"seed={seed}: expected a whole number from 0")
+    return np.atleast_1d(np.random.PCG64(seed).random_raw(size))
+
+
+def _cuts(size: Any, shares: tuple[float, float, float]) -> tuple[Any, Any]:
+    """Return where train and valid end among `size` rows (or for each size of an array), to the nearest row."""
+    first = np.floor(size * shares[0] + 0.5 + 1e-9).astype(np.int64)
+    second = np.floor(size * (1 - shares[2]) + 0.5 + 1e-9).astype(np.int64)
+    return first, np.maximum(first, second)
+
+
+def _random(size: int, shares: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
+    order = np.argsort(_keys(size, seed), kind="stable")
+    first, second = _cuts(np.int64(size), shares)
+    labels = np.empty(size, dtype=np.int8)
+    labels[order[:first]], labels[order[first:second]], labels[order[second:]] = 0, 1, 2
+    return labels
+
+
+def _places(users: NDArray[np.int32], order: Rows) -> tuple[Rows, Rows]:
+    """Return for each row, listed in `order` (users together), its place among its user's rows and their number."""
+    counts = np.bincount(users)
+    starts = np.cumsum(counts) - counts
+    owner = users[order]
+    return np.arange(len(users)) - starts[owner], counts[owner]
+
+
+def _random_per_user(users: NDArray[np.int32], shares: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
+    order = np.lexsort((_keys(len(users), seed), users))
+    place, count = _places(users, order)
+    first, second = _cuts(count, shares)
+    if shares[0] > 0:
+        first = np.maximum(first, 1)  # a user with nothing in train cannot be learned
+    labels = np.empty(len(users), dtype=np.int8)
+    labels[order] = (place >= first).astype(np.int8) + (place >= np.maximum(first, second))
+    return labels
+
+
+def _last(users: NDArray[np.int32], times: NDArray[Any]) -> NDArray[np.int8]:
+    # Rows at the same time count as happening in file order. One row: train. Two: train, test. More: all three.
+    order = np.lexsort((times, users))
+    place, count = _places(users, order)
+    labels = np.zeros(len(users), dtype=np.int8)
+    labels[order[(place == count - 2) & (count >= 3)]] = 1
+    labels[order[(place == count - 1) & (count >= 2)]] = 2
+    return labels
+
+
+def _by_time(times: NDArray[Any], shares: tuple[float, float, float]) -> NDArray[np.int8]:
+    # Rows at one moment stay together, in the part where the first of them falls.
+    ordered = np.sort(times)
+    labels = np.zeros(len(times), dtype=np.int8)
+    for cut in _cuts(np.int64(len(times)), shares):
+        labels += (times > ordered[cut - 1]) if cut > 0 else np.True_
+    return labels

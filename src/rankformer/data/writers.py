@@ -1,0 +1,44 @@
+"""A log written to a file that `Interactions.read` reads back: csv, tsv, parquet or jsonl."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import DataError
+from rankformer.files import atomic_path
+
+_BATCH = 65_536
+
+
+def write_log(log: Interactions, path: Path) -> None:
+    """Write the columns of `Interactions.to_arrow` in the format that the extension names, in one step for readers."""
+    extension = path.suffix.lower()
+    if extension not in (".csv", ".tsv", ".parquet", ".jsonl"):
+        raise DataError(f"{path.name}: cannot write {extension!r} files; expected .csv, .tsv, .parquet or .jsonl")
+    table = log.to_arrow()
+    with atomic_path(path) as temporary:
+        if extension == ".parquet":
+            pyarrow.parquet.write_table(table, temporary)
+        elif extension == ".jsonl":
+            _write_jsonl(table, temporary)
+        else:
+            _write_delimited(table, temporary, "," if extension == ".csv" else "\t")
+
+
+def _write_delimited(table: pa.Table, path: Path, delimiter: str) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, delimiter=delimiter)  # its \r\n makes it quote ids that hold either
+        writer.writerow(table.column_names)
+        for batch in table.to_batches(max_chunksize=_BATCH):
+            writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def _write_jsonl(table: pa.Table, path: Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        for batch in table.to_batches(max_chunksize=_BATCH):
+            for row in batch.to_pylist():
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,0 +1,45 @@
+"""Every error this package raises on purpose, in one tree.
+
+    RankformerError
+    ├── UserError                what was asked or given can be mended by the caller (exit code 2)
+    │   ├── DataError            an interaction log, table or split that cannot be used
+    │   ├── ConfigError          a setting, flag or argument outside its range, or unknown
+    │   ├── UnknownIdError       a user or item that the model has never seen
+    │   ├── RunFolderError       a run folder that is missing, damaged or belongs to something else
+    │   └── DownloadError        a file that could not be fetched or is not the one expected
+    └── TrainingError            training could not go on, for example a loss that is not finite (exit code 1)
+
+Each message says what was found, what was expected and what to do, in one line.
+"""
+
+
+class RankformerError(Exception):
+    """Base of every deliberate error of the package."""
+
+
+class UserError(RankformerError, ValueError):
+    """Something the caller can mend."""
+
+
+class DataError(UserError):
+    """An interaction log, table or split that cannot be used."""
+
+
+class ConfigError(UserError):
+    """A setting, flag or argument that is unknown or outside its range."""
+
+
+class UnknownIdError(UserError):
+    """A user or item that the model has never seen."""
+
+
+class RunFolderError(UserError):
+    """A run folder that is missing, damaged, or belongs to something else."""
+
+
+class DownloadError(UserError):
+    """A file that could not be fetched, or is not the one expected."""
+
+
+class TrainingError(RankformerError):
+    """Training could not go on."""

@@ -1,0 +1,182 @@
+"""Ranking metrics as pure functions, each with its formula.
+
+Letters used below, for one user and a list cut at K places:
+
+    hit_r      1 if the item at rank r (from 1) is in the user's test part, else 0; an empty place is 0
+    lines      number of test lines of the user, repeated pairs counted each time
+    distinct   number of distinct test items of the user
+
+The paper normalises by lines, most libraries by distinct items; without repeated pairs the two agree. Per-user
+functions take `hits` (users, K) and give one float64 per user.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankformer.errors import ConfigError
+
+Hits = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+def ndcg(hits: Hits, lines: Counts) -> Values:
+    """Return sum_r hit_r / log2(r + 1), divided by the same sum with hits at the first min(K, lines) ranks."""
+    discounts = 1.0 / np.log2(np.arange(2, hits.shape[1] + 2))  # (K,)
+    ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(lines, hits.shape[1])]
+    # Not `hits @ discounts`: a matrix product rounds by row position, and a user's value must not depend on others.
+    return _ratio(np.where(hits, discounts, 0.0).sum(1), ideal)
+
+
+def recall(hits: Hits, distinct: Counts) -> Values:
+    """Return sum_r hit_r / distinct."""
+    return _ratio(hits.sum(1), distinct)
+
+
+def recall_capped(hits: Hits, lines: Counts) -> Values:
+    """Return sum_r hit_r / min(K, lines), the paper's recall."""
+    return _ratio(hits.sum(1), np.minimum(lines, hits.shape[1]))
+
+
+def precision(hits: Hits) -> Values:
+    """Return sum_r hit_r / K; a list with empty places is still divided by K."""
+    return _ratio(hits.sum(1), np.full(len(hits), hits.shape[1]))
+
+
+def hit_rate(hits: Hits) -> Values:
+    """Return 1 if any hit_r is 1, else 0."""
+    return np.asarray(hits.any(1), dtype=np.float64)
+
+
+def mrr(hits: Hits) -> Values:
+    """Return 1 / (rank of the first hit), 0 without a hit in K places."""
+    return _ratio(hit_rate(hits), hits.argmax(1) + 1)
+
+
+def average_precision(hits: Hits, distinct: Counts) -> Values:
+    """Return sum_r hit_r * (hits up to r) / r, divided by min(K, distinct): a perfect list scores 1 at every K.
+
+    The trec_eval family divides by distinct instead; the two agree wherever distinct <= K.
+    """
+    ranks = np.arange(1, hits.shape[1] + 1)
+    found = np.cumsum(hits, axis=1)
+    return _ratio((hits * found / ranks).sum(1), np.minimum(distinct, hits.shape[1]))
+
+
+def coverage(lists: NDArray[np.int64], num_items: int) -> float:
+    """Return the share of the catalogue that stands in at least one list; empty places are -1."""
+    return float(np.count_nonzero(_times_listed(lists, num_items))) / max(num_items, 1)
+
+
+def novelty(lists: NDArray[np.int64], popularity: Counts) -> float:
+    """Return the mean over all places of -log2(lines of the item / lines of all items) in the training part.
+
+    An item without a training line is taken to have one, so that the value stays finite; no places at all give 0.
+    """
+    listed = lists[lists >= 0]
+    if not listed.size:
+        return 0.0
+    share = np.maximum(popularity, 1) / max(int(popularity.sum()), 1)
+    return float(-np.log2(share)[listed].mean())
+
+
+def gini(lists: NDArray[np.int64], num_items: int) -> float:
+    """Return how unevenly the places fall on the catalogue: 0 all items equally often, towards 1 one item takes all.
+
+    With x_1 <= ... <= x_m the number of places of each item: sum_j (2 j - m - 1) x_j / (m sum_j x_j).
+    """
+    times = np.sort(_times_listed(lists, num_items))
+    if not times.sum():
+        return 0.0
+    weights = 2.0 * np.arange(1, num_items + 1) - num_items - 1
+    return float(weights @ times / (num_items * times.sum()))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a metric may look at, for lists of the longest cutoff.
+
+    Attributes:
+        hits: (U, K) whether the item at each place is in the user's test part.
+        lists: (U, K) item indices, -1 for an empty place.
+        lines: (U,) test lines of each user.
+        distinct: (U,) distinct test items of each user.
+        popularity: (m,) training lines of each item.
+    """
+
+    hits: Hits
+    lists: NDArray[np.int64]
+    lines: Counts
+    distinct: Counts
+    popularity: Counts
+
+    def at(self, cutoff: int) -> "Outcome":
+        """Return the same outcome with the lists cut to the first `cutoff` places."""
+        return Outcome(self.hits[:, :cutoff], self.lists[:, :cutoff], self.lines, self.distinct, self.popularity)
+
+
+PER_USER: dict[str, Callable[[Outcome], Values]] = {
+    "ndcg": lambda outcome: ndcg(outcome.hits, outcome.lines),
+    "recall": lambda outcome: recall(outcome.hits, outcome.distinct),
+    "recall_capped": lambda outcome: recall_capped(outcome.hits, outcome.lines),
+    "precision": lambda outcome: precision(outcome.hits),
+    "hit_rate": lambda outcome: hit_rate(outcome.hits),
+    "mrr": lambda outcome: mrr(outcome.hits),
+    "map": lambda outcome: average_precision(outcome.hits, outcome.distinct),
+}
+OVER_LISTS: dict[str, Callable[[Outcome], float]] = {
+    "coverage": lambda outcome: coverage(outcome.lists, len(outcome.popularity)),
+    "novelty": lambda outcome: novelty(outcome.lists, outcome.popularity),
+    "gini": lambda outcome: gini(outcome.lists, len(outcome.popularity)),
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric and where the lists are cut; written `name@cutoff`."""
+
+    name: str
+    cutoff: int
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.cutoff}"
+
+
+def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
+    """Return the metrics that texts such as "ndcg@20" stand for, repeats left out.
+
+    Args:
+        names: several texts, or one with commas: "ndcg@20,recall@10".
+
+    Raises:
+        ConfigError: a metric is unknown, its cutoff is not a whole number from 1, or none is asked for.
+    """
+    texts = names.split(",") if isinstance(names, str) else names
+    metrics = tuple(dict.fromkeys(_parse_metric(text) for text in texts))
+    if not metrics:
+        raise ConfigError("no metric was asked for; name at least one, for example ndcg@20")
+    return metrics
+
+
+def _parse_metric(text: str) -> Metric:
+    name, _, cutoff = text.strip().partition("@")
+    if name not in PER_USER and name not in OVER_LISTS:
+        raise ConfigError(f"unknown metric {text!r}; known are {', '.join([*PER_USER, *OVER_LISTS])}, as in ndcg@20")
+    if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
+        raise ConfigError(f"metric {text!r} needs a cutoff that is a whole number from 1, as in {name}@20")
+    return Metric(name, int(cutoff))
+
+
+def _ratio(numerator: NDArray[Any], denominator: NDArray[Any]) -> Values:
+    """Return numerator / denominator, 0 where the denominator is 0 (a user without a test line)."""
+    result = np.zeros(len(numerator), dtype=np.float64)
+    np.divide(numerator, denominator, out=result, where=denominator > 0)
+    return result
+
+
+def _times_listed(lists: NDArray[np.int64], num_items: int) -> NDArray[np.int64]:
+    return np.bincount(lists[lists >= 0], minlength=num_items)

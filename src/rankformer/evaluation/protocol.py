@@ -1,0 +1,75 @@
+"""`Protocol`: how a number came about, carried beside the number."""
+
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """All that must be equal for two results to be comparable, and what is needed to repeat one.
+
+    Attributes:
+        split: what the test part is called.
+        split_hash: first 16 hexadecimal digits over ids, distinct training pairs and test lines, row order aside.
+        k: the cutoffs, ascending.
+        mask: which pairs were left out of the lists: "train", "train+valid" or "none".
+        users: users with at least one test line; every mean is over these.
+        test_lines: their test lines, repeats counted.
+        users_unknown: further users with test lines that the model does not know; they are in no mean.
+        test_lines_unknown: those of `test_lines` on items the model does not know; they can never be hit.
+        seed: seed of the training run, when known.
+        versions: of rankformer, torch and python.
+        backend: device the scores were computed on.
+        ties: what orders equal scores.
+    """
+
+    split: str
+    split_hash: str
+    k: tuple[int, ...]
+    mask: str
+    users: int
+    test_lines: int
+    users_unknown: int
+    test_lines_unknown: int
+    seed: int | None
+    versions: dict[str, str]
+    backend: str
+    ties: str = "item index"
+
+    def line(self) -> str:
+        """Return the protocol as one line of text."""
+        unknown = [
+            f"{count:,} {what} unknown"
+            for count, what in ((self.users_unknown, "users"), (self.test_lines_unknown, "test lines"))
+            if count
+        ]
+        parts = [
+            f"split={self.split} ({self.split_hash})",
+            f"k={','.join(map(str, self.k))}",
+            f"mask={self.mask}",
+            f"{self.users:,} users",
+            f"{self.test_lines:,} test lines",
+            *unknown,
+            f"seed={'none' if self.seed is None else self.seed}",
+            f"ties by {self.ties}",
+            f"backend={self.backend}",
+            " ".join(f"{name} {number}" for name, number in self.versions.items()),
+        ]
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the protocol as values that JSON can hold."""
+        return {**asdict(self), "k": list(self.k)}
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions a number depends on."""
+    try:
+        own = version("rankformer")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        own = "unknown"
+    return {"rankformer": own, "torch": str(torch.__version__), "python": platform.python_version()}

@@ -1,0 +1,94 @@
+"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture, and noticing when bytes have changed."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rankformer.errors import RunFolderError
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk, so that a rename inside it survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target`; on success it is fsynced and renamed onto it, on failure removed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+        sync_folder(target.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_bytes_atomic(target: Path, data: bytes) -> None:
+    """Write `data` to `target` in one step as seen by any reader."""
+    with atomic_path(target) as temporary:
+        temporary.write_bytes(data)
+
+
+def _umask() -> int:
+    # The only portable way to read the mask is to set it; mkstemp's 0600 would otherwise hide shared run folders.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def sealed_json(content: dict[str, Any]) -> bytes:
+    """Return the content as readable JSON that carries the SHA-256 of itself under "seal"."""
+    return _serialise({**content, "seal": _seal_of(content)})
+
+
+def unseal_json(path: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
+    """Return the content of a file made by `sealed_json`.
+
+    Raises:
+        RunFolderError: the file is missing, larger than `limit` bytes, or a single bit of it has changed.
+    """
+    try:
+        if path.stat().st_size > limit:
+            raise RunFolderError(f"{path} is larger than {limit} bytes; it is not a file this package wrote")
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        content = json.loads(data)
+        seal = content.pop("seal")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunFolderError(f"{path} is damaged: it is not the JSON this package writes") from error
+    if seal != _seal_of(content) or data != _serialise({**content, "seal": seal}):
+        raise RunFolderError(f"{path} is damaged: its content does not match its seal")
+    return dict(content)
+
+
+def _serialise(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _seal_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(_serialise(content)).hexdigest()

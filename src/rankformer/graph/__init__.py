@@ -1,0 +1,1 @@
+"""The bipartite training graph, its two sparse primitives, and negative sampling on it."""

@@ -1,0 +1,109 @@
+"""The training pairs as a fixed sparse pattern, sorted once by user and once by item."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class BipartiteGraph:
+    """E edges between n users and m items, in both orders; repeated pairs are parallel edges.
+
+    Nodes are numbered users first: user u is node u, item i is node n + i. An *edge value* is a number per edge, (E,)
+    in user order (sorted by user, then item). A *two-way value* is (2E,): the edge values in user order, then the same
+    in item order, so that entry ptr[v]:ptr[v+1] belongs to node v, user or item. Degrees count parallel edges.
+
+    Attributes:
+        num_users: n.
+        num_items: m.
+        ptr: (n+m+1,) where each node's entries start in a two-way value.
+        neighbours: (2E,) the node at the far end of each entry.
+        owners: (2E,) the node that each entry belongs to.
+        edge_of: (2E,) the edge, in user order, behind each entry.
+        degree: (n+m,) float64 number of edges of each node, d_u then d_i.
+        pattern: the (n, n+m) sparse CSR tensor of zeros on the edges, which `edge_dot` fills.
+    """
+
+    num_users: int
+    num_items: int
+    ptr: Tensor
+    neighbours: Tensor
+    owners: Tensor
+    edge_of: Tensor
+    degree: Tensor
+    pattern: Tensor
+
+    @classmethod
+    def from_interactions(
+        cls, data: Interactions, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> "BipartiteGraph":
+        """Return the graph of all pairs of `data`, repeated ones as parallel edges.
+
+        Args:
+            data: the training pairs.
+            device: where the index arrays live.
+            dtype: type of the values that `edge_dot` will produce on this graph.
+        """
+        n, m, size = data.num_users, data.num_items, len(data)
+        if size == 0:
+            raise DataError(f"{data.name} has no pair to build a graph from; give at least one interaction")
+        if size >= 2**30:
+            raise DataError(f"{data.name} has {size} pairs; a graph on one machine holds fewer than 2^30")
+        # Sorting one key per edge is the only E log E step; everything after it is counting.
+        keys = np.sort(data.users.astype(np.int64) * m + data.items)
+        users, items = (keys // m).astype(np.int32), (keys % m).astype(np.int32) + np.int32(n)
+        item_order = np.argsort(items, kind="stable").astype(np.int32)
+        owners = np.concatenate([users, items[item_order]])
+        neighbours = torch.from_numpy(np.concatenate([items, users[item_order]])).to(device)
+        degree = np.bincount(owners, minlength=n + m)
+        ptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)).to(device)
+        return cls(
+            num_users=n,
+            num_items=m,
+            ptr=ptr,
+            neighbours=neighbours,
+            owners=torch.from_numpy(owners).to(device),
+            edge_of=torch.from_numpy(np.concatenate([np.arange(size, dtype=np.int32), item_order])).to(device),
+            degree=torch.from_numpy(degree.astype(np.float64)).to(device),
+            pattern=csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype),
+        )
+
+    @property
+    def num_edges(self) -> int:
+        """E, parallel edges included."""
+        return self.neighbours.shape[0] // 2
+
+    @property
+    def num_nodes(self) -> int:
+        """n + m."""
+        return self.num_users + self.num_items
+
+    @property
+    def device(self) -> torch.device:
+        """Where the graph lives."""
+        return self.neighbours.device
+
+    @property
+    def edge_users(self) -> Tensor:
+        """(E,) node of each edge's user: the user index."""
+        return self.owners[: self.num_edges]
+
+    @property
+    def edge_items(self) -> Tensor:
+        """(E,) node of each edge's item: n + the item index."""
+        return self.neighbours[: self.num_edges]
+
+
+def csr_pattern(ptr: Tensor, columns: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """Return a sparse CSR tensor of zeros at the given positions, made without torch's beta notice."""
+    values = torch.zeros(columns.shape[0], dtype=dtype, device=columns.device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(ptr, columns, values, size=shape, check_invariants=False)
+

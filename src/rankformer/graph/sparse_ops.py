@@ -1,0 +1,128 @@
+"""The sparse primitives everything rests on: SDDMM (edge value from two rows) and SpMM (row from edge values).
+
+Over all n+m nodes, rows stacked users first:
+
+    edge_dot(P, Q)_e    = p_u . q_i                             one number per edge e = (u, i): SDDMM
+    spmm(w, Q)_v        = sum_{entries e of v} w_e q_far(e)     neighbour sums of users and items at once: SpMM
+
+The pair is closed under differentiation: the gradient of `spmm` with respect to its rows is `spmm` again (the pattern is
+symmetric), with respect to its weights an `edge_dot`. `propagate` uses that; the layers with a backward of their own
+call the plain functions. No function here makes an array of size E x d.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from rankformer.graph.bipartite import BipartiteGraph
+
+
+def edge_dot(graph: BipartiteGraph, left: Tensor, right: Tensor, add_to: Tensor | None = None) -> Tensor:
+    """Return left_u . right_i for every edge, (E,) in user order; a given `add_to` (E,) is added to and returned.
+
+    Args:
+        graph: the edges.
+        left: (n+m, d) rows; the users' are read.
+        right: (n+m, d) rows; the items' are read.
+        add_to: (E,) values to add to in place.
+    """
+    n = graph.num_users
+    if graph.num_edges > n * graph.num_nodes:
+        # Torch's sparse tensors hold at most rows x columns values; with that many repeats the full product is smaller.
+        full = (left[:n] @ right.T)[graph.edge_users, graph.edge_items]
+        return full if add_to is None else add_to.add_(full)
+    pattern = graph.pattern if graph.pattern.dtype == left.dtype else graph.pattern.to(left.dtype)
+    values = pattern.values()
+    # Writing into the pattern itself spares a copy of its indices; it is left holding zeros between calls.
+    if add_to is not None:
+        values.copy_(add_to)
+    torch.sparse.sampled_addmm(pattern, left[:n], right.T, out=pattern)
+    result = values.clone() if add_to is None else add_to.copy_(values)
+    values.zero_()
+    return result
+
+
+def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
+    """Return the weighted sum of each node's neighbour rows, (n+m, d).
+
+    Args:
+        graph: the edges.
+        weights: (2E,) two-way values.
+        rows: (n+m, d).
+    """
+    return bag_sum(graph.neighbours, rows, graph.ptr, weights)
+
+
+def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
+    """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
+    # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit.
+    return embedding_bag(indices, rows, ptr, mode="sum", per_sample_weights=weights, include_last_offset=True)
+
+
+def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:
+    """Return the two-way form (2E,) of edge values (E,)."""
+    return values.index_select(0, graph.edge_of)
+
+
+def node_sums(graph: BipartiteGraph, two_way_values: Tensor) -> Tensor:
+    """Return the sum of each node's entries, (n+m,)."""
+    return torch.segment_reduce(two_way_values, "sum", offsets=graph.ptr, initial=0.0)
+
+
+def user_sums(graph: BipartiteGraph, values: Tensor) -> Tensor:
+    """Return the sum of each user's edge values, (n,)."""
+    return torch.segment_reduce(values, "sum", offsets=graph.ptr[: graph.num_users + 1], initial=0.0)
+
+
+def item_sums(graph: BipartiteGraph, values: Tensor) -> Tensor:
+    """Return the sum of each item's edge values, (m,)."""
+    by_item = values.index_select(0, graph.edge_of[graph.num_edges :])
+    return torch.segment_reduce(by_item, "sum", offsets=graph.ptr[graph.num_users :] - graph.num_edges, initial=0.0)
+
+
+def at_users(graph: BipartiteGraph, per_user: Tensor) -> Tensor:
+    """Return the value of each edge's user, (E,)."""
+    return per_user.index_select(0, graph.edge_users)
+
+
+def at_items(graph: BipartiteGraph, per_node: Tensor) -> Tensor:
+    """Return the value of each edge's item, (E,), from values of all n+m nodes."""
+    return per_node.index_select(0, graph.edge_items)
+
+
+def row_dot(left: Tensor, right: Tensor) -> Tensor:
+    """Return the inner product of matching rows, (N,), without an (N, d) temporary."""
+    return torch.bmm(left.unsqueeze(1), right.unsqueeze(2)).flatten()
+
+
+class _Propagate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
+        ctx.graph = graph
+        ctx.save_for_backward(weights, rows)
+        return spmm(graph, two_way(graph, weights), rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        graph = ctx.graph
+        weights, rows = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        grad_weights = grad_rows = None
+        if ctx.needs_input_grad[1]:
+            grad_weights = edge_dot(graph, rows, grad, add_to=edge_dot(graph, grad, rows))
+        if ctx.needs_input_grad[2]:
+            grad_rows = spmm(graph, two_way(graph, weights), grad)
+        return None, grad_weights, grad_rows
+
+
+def propagate(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
+    """Return [A Z_i ; A^T Z_u], (n+m, d), A the (n, m) matrix of edge values; differentiable in weights and rows.
+
+    Args:
+        graph: the edges.
+        weights: (E,) edge values.
+        rows: (n+m, d), users first.
+    """
+    return _Propagate.apply(graph, weights, rows)  # type: ignore[no-any-return, no-untyped-call]

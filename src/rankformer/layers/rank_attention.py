@@ -1,0 +1,207 @@
+"""The Rankformer layer in linear time, with its backward written by hand (Sec. 3.3, App. A.3).
+
+Equals `rank_attention_reference(..., estimate=True)`, outputs and gradients. Why it is linear: Omega is a low-rank
+matrix on all pairs plus a correction on the edges, the same for both directions,
+
+    Omega_ui = [ g_u s_ui - r_u ]  on every pair   +   w_ui  on edges only,
+    s_ui = x_u . x_i,   x = v / |v|,   g_u = 1/e_u,   r_u = g_u (b+_u + alpha),   w_e = omega+_e - omega-_e,
+
+so with M = X_i^T V_i, M' = (g X_u)^T V_u (d x d) and s_V, s_X, s_R, h column sums,
+
+    y_u = sum_{e in u} w_e v_i + g_u x_u M - r_u s_V          s_V = sum_i v_i      s_X = sum_i x_i
+    y_i = sum_{e in i} w_e v_u +     x_i M' - s_R             s_R = sum_u r_u v_u  h   = sum_u g_u x_u
+    b+_u = S_u / d_u,  b-_u = (x_u . s_X - S_u) / e_u         S_u = sum_{e in u} s_e
+    P_u  = sum_{e in u} |omega+_e|                            P_i = sum_{e in i} |omega+_e|
+    N_u  = (m - d_u) r_u - g_u (x_u . s_X - S_u)              N_i = sum_u r_u - x_i . h + sum_{e in i} omega-_e
+    C    = P + N,   R = y / C,   out = (1 - tau) v + tau R
+
+The positive sums P are exact for every alpha. N = sum |Omega-| holds while no Omega- changes sign, which alpha >= 2
+guarantees; below that N is the clamped estimate max(N, floor), and so it is for `negatives="pull"`, where every sign
+of N flips. One `sddmm`, two `spmm` and four thin products forward; two `sddmm`, four `spmm` and six thin products
+backward. Nothing of size E x d or N x d x d is made.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankformer.errors import ConfigError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.sparse_ops import (
+    at_items,
+    at_users,
+    edge_dot,
+    item_sums,
+    node_sums,
+    row_dot,
+    spmm,
+    two_way,
+    user_sums,
+)
+from rankformer.layers.weights import RankWeights
+
+
+def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None = None, tau: float = 1.0) -> Tensor:
+    """Return (1 - tau) z + tau R(z), Eq. 5, (n+m, d) with users first, in O(E d + (n+m) d^2).
+
+    Exact for alpha >= 2, for `negatives="none"` and without normalisation; otherwise the negative sums of Eq. 8 are
+    clamped estimates (module docstring). Parallel edges weigh as in the reference; should a user's repeats outnumber
+    its other items, exactness asks for alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without repeats.
+
+    Args:
+        graph: the training pairs.
+        z: (n+m, d) layer input, users first.
+        weights: the terms of Omega; Eq. 6 by default.
+        tau: step size.
+    """
+    return _RankAttention.apply(graph, z, weights or RankWeights(), tau)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class RankAttention(nn.Module):
+    """`rank_attention` as a module; it has no parameters of its own."""
+
+    def __init__(self, tau: float = 0.5, weights: RankWeights | None = None) -> None:
+        super().__init__()
+        if not 0 <= tau <= 1:
+            raise ConfigError(f"tau={tau}: the step size must lie in 0..1")
+        self.tau = tau
+        self.weights = weights or RankWeights()
+
+    def forward(self, graph: BipartiteGraph, z: Tensor) -> Tensor:
+        """Return the next layer's (n+m, d) rows, users first."""
+        return rank_attention(graph, z, self.weights, self.tau)
+
+    def extra_repr(self) -> str:
+        """Return the settings for `print(module)`."""
+        return f"tau={self.tau}, weights={self.weights}"
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """Per-user constants of one graph and choice of weights, (n,) each."""
+
+    p: Tensor  # 1 / d_u, the scale of omega+
+    e_inv: Tensor  # 1 / e_u, the scale of b-
+    g: Tensor  # the scale of omega-: 1/e_u (push), 1/d_u (pull), 0 (none)
+    num_negatives: Tensor  # m - d_u
+
+    @classmethod
+    def of(cls, graph: BipartiteGraph, weights: RankWeights, dtype: torch.dtype) -> "_Constants":
+        d_u = graph.degree[: graph.num_users]
+        p, e_inv = 1 / d_u.clamp(min=1), 1 / (graph.num_items - d_u).clamp(min=1)
+        g = {"push": e_inv, "pull": p, "none": torch.zeros_like(p)}[weights.negatives]
+        return cls(*(value.to(dtype) for value in (p, e_inv, g, graph.num_items - d_u)))
+
+
+class _RankAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, graph: BipartiteGraph, v: Tensor, weights: RankWeights, tau: float) -> Tensor:
+        n = graph.num_users
+        k = _Constants.of(graph, weights, v.dtype)
+        beta = float(weights.benchmark)
+        inv_norm = _safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)
+        x = v * inv_norm[:, None]  # (n+m, d) unit rows; zero when the weights hold no similarity
+        xg_u = x[:n] * k.g[:, None]
+
+        s = edge_dot(graph, x, x)  # (E,)
+        row_sum, s_x = user_sums(graph, s), x[n:].sum(0)
+        rest = x[:n] @ s_x - row_sum  # (n,) sum of s over the user's negatives
+        b_pos, b_neg = row_sum * k.p, rest * k.e_inv  # Eq. 7
+        r = k.g * (beta * b_pos + weights.alpha)
+        omega_pos = torch.addcmul(at_users(graph, k.p * (weights.alpha - beta * b_neg)), s, at_users(graph, k.p))
+        omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
+        w = two_way(graph, omega_pos - omega_neg)  # (2E,)
+
+        s_v, s_r, h = v[n:].sum(0), r @ v[:n], xg_u.sum(0)  # (d,)
+        m_items, m_users = x[n:].T @ v[n:], xg_u.T @ v[:n]  # (d, d) M, M'
+        all_negatives = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - x[n:] @ h])
+        inv_c, signs, passes = _normalizer(graph, weights, omega_pos, omega_neg, all_negatives)
+
+        out = spmm(graph, w, v)
+        out[:n].addmm_(xg_u, m_items).addr_(r, s_v, alpha=-1)
+        out[n:].addmm_(x[n:], m_users).sub_(s_r)
+        out.mul_((tau * inv_c)[:, None]).add_(v, alpha=1 - tau)
+        ctx.fixed = graph, weights, tau, k
+        ctx.save_for_backward(v, x, inv_norm, xg_u, out, w, r, s_x, s_v, h, m_items, m_users, inv_c, signs, passes)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
+        graph, weights, tau, k = ctx.fixed
+        v, x, inv_norm, xg_u, out, w, r, s_x, s_v, h, m_items, m_users, inv_c, signs, passes = ctx.saved_tensors
+        n, beta = graph.num_users, float(weights.benchmark)
+        grad = grads[0].contiguous()
+
+        gy = grad * (tau * inv_c)[:, None]  # (n+m, d) gradient at y = C R
+        # gC = -(tau G . R) / C, where tau R = out - (1 - tau) v; it reaches P (gp) and N (gn, 0 where N was clamped)
+        gp = (row_dot(grad, out) - (1 - tau) * row_dot(grad, v)) * (-float(weights.normalize) * inv_c)
+        gn = gp * passes
+        gn_u, gn_i = gn[:n], gn[n:]
+
+        gw = edge_dot(graph, v, gy, add_to=edge_dot(graph, gy, v))  # (E,)
+        gn_e = at_items(graph, gn)
+        ga = at_users(graph, gp) + at_items(graph, gp)  # gradient at omega+ through P
+        if signs is not None:
+            ga *= signs
+        gq, sum_ga, s_gy_i = user_sums(graph, gw), user_sums(graph, ga), gy[n:].sum(0)
+        gr = gq - gy[:n] @ s_v - v[:n] @ s_gy_i + gn_i.sum() - user_sums(graph, gn_e) + k.num_negatives * gn_u
+        gb_pos, gb_neg = beta * k.g * gr, -beta * k.p * (gq + sum_ga)
+        t = k.e_inv * gb_neg - k.g * gn_u  # gradient at x_u . s_X, and with the other sign at S_u
+        gs = at_users(graph, k.p * gb_pos - t)
+        gs.addcmul_(gw, at_users(graph, k.p - k.g)).addcmul_(ga, at_users(graph, k.p))
+        gs.addcmul_(gn_e, at_users(graph, k.g))  # (E,) gradient at s
+
+        # Through the values v, and through M and M': x and v are parallel, so both factors give x (gM + gM^T) at once,
+        # of which the half that came through x loses its component along x.
+        gm_items, gm_users = xg_u.T @ gy[:n], x[n:].T @ gy[n:]  # (d, d)
+        dense = torch.empty_like(v)
+        torch.mm(xg_u, gm_users + gm_users.T, out=dense[:n])
+        torch.mm(x[n:], gm_items + gm_items.T, out=dense[n:])
+        along = row_dot(x, dense) * 0.5
+        result = spmm(graph, w, gy).add_(dense)
+        result[:n].addr_(r, s_gy_i, alpha=-1)
+        result[n:] -= r @ gy[:n]
+        # Through the unit rows alone: gX, then gV += (gX - x (x . gX)) / |v|.
+        gx = spmm(graph, two_way(graph, gs), x)
+        torch.mm(gy[:n], m_items, out=dense[:n])  # M and M' are symmetric
+        torch.mm(gy[n:], m_users, out=dense[n:])
+        dense[:n].sub_(gn_i @ x[n:]).mul_(k.g[:, None])
+        gx[:n].addr_(t, s_x)
+        gx[n:].addr_(gn_i, h, alpha=-1).add_(t @ x[:n])
+        gx += dense
+        along += row_dot(x, gx) * inv_norm
+        result.addcmul_(gx, inv_norm[:, None]).addcmul_(x, along[:, None], value=-1)
+        return None, result.add_(grad, alpha=1 - tau), None, None
+
+
+def _normalizer(
+    graph: BipartiteGraph, weights: RankWeights, omega_pos: Tensor, omega_neg: Tensor, all_negatives: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return 1/C (n+m,), the sign of each omega+ (None when all are positive), and how N passes gradient on (n+m,).
+
+    Args:
+        graph: the edges.
+        weights: the terms of Omega.
+        omega_pos: (E,) omega+ on the edges.
+        omega_neg: (E,) omega- on the edges, which the users' part of `all_negatives` has already left out.
+        all_negatives: (n+m,) N of the users; N of the items before its edge sum.
+    """
+    if not weights.normalize:
+        return torch.ones_like(all_negatives), None, torch.zeros_like(all_negatives)
+    always_positive = weights.negatives == "push" and weights.alpha >= 2
+    signs = None if always_positive else omega_pos.sign()
+    sum_pos = node_sums(graph, two_way(graph, omega_pos if signs is None else omega_pos.abs()))
+    sum_neg = all_negatives
+    sum_neg[graph.num_users :] += item_sums(graph, omega_neg)
+    if weights.exact_normalizer:
+        return _safe_inverse_(sum_pos + sum_neg), signs, torch.ones_like(sum_neg)
+    flip = -1.0 if weights.negatives == "pull" else 1.0
+    passes = torch.where(flip * sum_neg > weights.floor, flip, 0.0)
+    return _safe_inverse_(sum_pos + (flip * sum_neg).clamp(min=weights.floor)), signs, passes
+
+
+def _safe_inverse_(values: Tensor) -> Tensor:
+    """Return 1/x in place of x, and 0 where x is 0."""
+    return values.reciprocal_().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)

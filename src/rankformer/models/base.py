@@ -1,0 +1,268 @@
+"""The contract of every model: fit, recommend, similar_items, save, load."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from rankformer.data.interactions import Interactions
+from rankformer.embeddings import Embeddings
+from rankformer.errors import ConfigError, RunFolderError
+from rankformer.evaluation.evaluator import Evaluation
+from rankformer.evaluation.protocol import installed_versions
+from rankformer.evaluation.validator import make_validator
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.retrieval.recommendations import Recommendations
+from rankformer.retrieval.recommender import Recommender
+from rankformer.run_folder import Run, load_run, save_run
+from rankformer.settings import Settings
+from rankformer.training.checkpoint import CheckpointStore
+from rankformer.training.losses import bpr_batch, bpr_full
+from rankformer.training.run_log import RunLog
+from rankformer.training.settings import TrainingSettings
+from rankformer.training.trainer import Batch, Event, train
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a fit writes while it runs.
+
+    Attributes:
+        log: takes the events.
+        folder: run folder for checkpoints, or None to keep none.
+        resume: whether to go on from the folder's checkpoint.
+    """
+
+    log: RunLog
+    folder: Path | None = None
+    resume: bool = False
+
+
+class Model(ABC):
+    """A method with its settings; after `fit` it answers.
+
+    Attributes:
+        name: how the method is called on the command line.
+        paper: where it was published.
+        settings_class: its knobs.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    settings_class: ClassVar[type[Settings]]
+
+    def __init__(self, *, seed: int = 0, device: str = "cpu", **settings: Any) -> None:
+        self.settings = self.settings_class(**settings)
+        self.seed = seed
+        self.device = choose_device(device)
+        self.log: list[Event] = []
+        self._recommender: Recommender | None = None
+
+    def __repr__(self) -> str:
+        changed = self.settings.model_dump(exclude_defaults=True)
+        arguments = ", ".join(f"{name}={value!r}" for name, value in {**changed, "seed": self.seed}.items())
+        return f"{type(self).__name__}({arguments}){'' if self._recommender else ', not fitted'}"
+
+    @abstractmethod
+    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Embeddings:
+        """Return final embeddings learned from the training part; `valid` may choose when to stop."""
+
+    def fit(
+        self,
+        train: Interactions,
+        valid: Interactions | None = None,
+        *,
+        run_folder: str | PathLike[str] | None = None,
+        resume: bool = False,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Self:
+        """Learn from the training part and return the model itself.
+
+        Args:
+            train: pairs to learn from.
+            valid: pairs that decide when to stop, over the same id maps; empty counts as none.
+            run_folder: where log and checkpoints go while training; without it nothing is written.
+            resume: go on from the checkpoint in `run_folder`, if there is one.
+            on_event: called with each log event, for progress displays.
+        """
+        folder = Path(run_folder) if run_folder is not None else None
+        log = RunLog(folder / "log.jsonl" if folder else None, on_event)
+        if valid is not None and len(valid) == 0:
+            valid = None
+        embeddings = self.learn(train, valid, Workplace(log, folder, resume))
+        embeddings = Embeddings(embeddings.users.cpu(), embeddings.items.cpu())
+        self._recommender = Recommender(embeddings, train.user_ids, train.item_ids, train)
+        self.log = log.events
+        return self
+
+    @property
+    def recommender(self) -> Recommender:
+        """What answers, once the model is fitted."""
+        if self._recommender is None:
+            raise ConfigError(f"{type(self).__name__} is not fitted; call fit(train) or load(folder) first")
+        return self._recommender
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The final user and item vectors."""
+        scorer = self.recommender.scorer
+        assert isinstance(scorer, Embeddings)
+        return scorer
+
+    def recommend(self, users: Sequence[Any] | None = None, k: int = 10, **options: Any) -> Recommendations:
+        """Return top-k lists for raw user ids (all users by default): see `Recommender.recommend`."""
+        return self.recommender.recommend(users, k, **options)
+
+    def similar_items(self, item: Any, k: int = 10) -> Recommendations:
+        """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
+        return self.recommender.similar_items(item, k)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return what was learned, by name; empty for methods that have nothing beyond the embeddings."""
+        return {}
+
+    def save(
+        self, folder: str | PathLike[str], *, data: dict[str, Any] | None = None, evaluation: Evaluation | None = None
+    ) -> None:
+        """Write the fitted model as a run folder.
+
+        Args:
+            folder: made if missing; a run already there is replaced.
+            data: where the data came from, for the manifest.
+            evaluation: of the test part, for the manifest.
+        """
+        save_run(
+            Path(folder),
+            Run(
+                model=self.name,
+                settings=self.settings.model_dump(mode="json"),
+                seed=self.seed,
+                recommender=self.recommender,
+                parameters=self.parameters(),
+                log=self.log,
+                data=data or {"train_fingerprint": self.recommender.history.fingerprint},
+                metrics=evaluation.metrics if evaluation else {},
+                protocol=evaluation.protocol.to_dict() if evaluation else {},
+                versions=installed_versions(),
+            ),
+        )
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Return the model saved in a run folder, every byte of it checked."""
+        run = load_run(Path(folder))
+        if run.model != cls.name:
+            raise RunFolderError(f"{folder} holds a {run.model} model, not {cls.name}; use rankformer.load({folder!r})")
+        return cls.from_run(run)
+
+    @classmethod
+    def from_run(cls, run: Run) -> Self:
+        """Return the model that a loaded run describes."""
+        model = cls(seed=run.seed, **run.settings)
+        model._recommender, model.log = run.recommender, run.log
+        model.restore(run.parameters)
+        return model
+
+    def restore(self, parameters: dict[str, Tensor]) -> None:
+        """Take back what `parameters` returned."""
+
+
+class TableNetwork(nn.Module, ABC):
+    """A network whose parameters start with one table of a row per node, trained by BPR."""
+
+    def __init__(self, num_nodes: int, embedding_dim: int, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.table = nn.Parameter(torch.randn(num_nodes, embedding_dim, generator=generator) * 0.1)
+
+    @abstractmethod
+    def propagate(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final rows of all nodes, (n+m, d), users first."""
+
+    def embeddings(self, graph: BipartiteGraph) -> Embeddings:
+        """Return the final vectors."""
+        z = self.propagate(graph)
+        return Embeddings(z[: graph.num_users], z[graph.num_users :])
+
+    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+        """Return BPR on the batch, with the penalty on the table's rows."""
+        z = self.propagate(graph)
+        if batch.edges is None:
+            return bpr_full(graph, z, self.table, batch.negatives, l2)
+        triples = graph.edge_users[batch.edges], graph.edge_items[batch.edges], batch.negatives
+        return bpr_batch(z, self.table, triples, l2)
+
+
+class GradientModel(Model):
+    """A model trained by the one training loop."""
+
+    settings: TrainingSettings
+    settings_class: ClassVar[type[TrainingSettings]]
+
+    @abstractmethod
+    def build(self, num_nodes: int) -> TableNetwork:
+        """Return the untrained network."""
+
+    def learn(self, train_part: Interactions, valid: Interactions | None, place: Workplace) -> Embeddings:
+        """Return the embeddings of the best validation, or of the last epoch without a validation part."""
+        graph = BipartiteGraph.from_interactions(train_part, self.device)
+        self._network = self.build(graph.num_nodes).to(self.device)
+        validate = make_validator(train_part, valid, self.settings.metric) if valid is not None else None
+        store, state = None, None
+        if place.folder is not None:
+            identity = {
+                "model": self.name,
+                "settings": self.settings.model_dump(mode="json"),
+                "seed": self.seed,
+                "train": train_part.fingerprint,
+                "valid": valid.fingerprint if valid is not None else None,
+            }
+            store = CheckpointStore(place.folder / "checkpoint", identity)
+            state = store.load() if place.resume else store.remove()
+            place.log.rewind(state[1]["log_events"] if state else 0)
+        train(
+            self._network,
+            graph,
+            self.settings,
+            seed=self.seed,
+            validate=validate,
+            on_event=place.log.append,
+            store=store,
+            resume_from=state,
+            extra_numbers=lambda: {"log_events": place.log.sync()},
+        )
+        with torch.no_grad():
+            return self._network.embeddings(graph).detach()
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the network's parameters at the best validation."""
+        return dict(self._network.state_dict())
+
+    def restore(self, parameters: dict[str, Tensor]) -> None:
+        """Take back the network's parameters."""
+        recommender = self.recommender
+        self._network = self.build(len(recommender.user_ids) + len(recommender.item_ids))
+        try:
+            self._network.load_state_dict(parameters)
+        except RuntimeError as error:
+            raise RunFolderError(f"the stored parameters do not fit a {self.name} network: {error}") from error
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of a name such as cpu, cuda or cuda:1; auto takes CUDA when present."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device={name!r} is not a device; use auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r}: no CUDA device is present; use cpu or auto")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device={name!r} is not supported; use auto, cpu or cuda")
+    return device

@@ -1,0 +1,85 @@
+"""Rankformer: a graph transformer whose layer is one gradient step of the ranking objective.
+
+Chen et al., "Rankformer: A Graph Transformer for Recommendation based on Ranking Objective", WWW 2025.
+
+    warm-up    v_u = 1/d_u sum_{i in N_u} z0_i,   v_i = 1/d_i sum_{u in N_i} z0_u        (Sec. 3.3, last paragraph)
+    L times    v <- (1 - tau) v + tau R(v)                                               (Eq. 5-8; `RankAttention`)
+    score      y_ui = v_u . v_i
+
+Learned: one table z0 of (n+m) x d, drawn from Normal(0, 0.1^2). Loss: BPR with one negative per pair (Eq. 1 with
+-ln sigma, the mean over pairs) plus `l2` on the rows of z0 that occur. Departures from the paper: embeddings are
+evaluated after the optimiser's step, where its code uses those from before it.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.layers.light_propagation import neighbour_means
+from rankformer.layers.rank_attention import RankAttention
+from rankformer.layers.weights import RankWeights
+from rankformer.models.base import GradientModel, TableNetwork
+from rankformer.training.settings import TrainingSettings
+
+
+class RankformerSettings(TrainingSettings):
+    """Knobs of Rankformer."""
+
+    embedding_dim: int = Field(default=64, ge=1)
+    """Width d of the vectors."""
+    num_layers: int = Field(default=4, ge=0)
+    """Rankformer layers L after the warm-up."""
+    tau: float = Field(default=0.5, ge=0, le=1)
+    """Step size of a layer."""
+    alpha: float = Field(default=2.0, ge=0)
+    """Offset between positive and negative weights; below 2 the normaliser is an estimate."""
+    negatives: Literal["push", "none", "pull"] = "push"
+    """What untouched items do: push (Eq. 6), none (ablation), pull (plain Transformer)."""
+    similarity: bool = True
+    """Whether similarity is in the weights (off: LightGCN's uniform ones)."""
+    benchmark: bool = True
+    """Whether the benchmarks b+ and b- are in the weights."""
+    normalize: bool = True
+    """Whether rows are divided by C (Eq. 8)."""
+
+    def rank_weights(self) -> RankWeights:
+        """Return the terms of Omega that these settings ask for."""
+        return RankWeights(
+            similarity=self.similarity,
+            benchmark=self.benchmark,
+            alpha=self.alpha,
+            negatives=self.negatives,
+            normalize=self.normalize,
+        )
+
+
+class RankformerNetwork(TableNetwork):
+    """Warm-up and L layers over the learned table."""
+
+    def __init__(self, num_nodes: int, settings: RankformerSettings, seed: int) -> None:
+        super().__init__(num_nodes, settings.embedding_dim, seed)
+        weights = settings.rank_weights()
+        self.layers = nn.ModuleList(RankAttention(settings.tau, weights) for _ in range(settings.num_layers))
+
+    def propagate(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final rows of all nodes, (n+m, d), users first."""
+        v = neighbour_means(graph, self.table)
+        for layer in self.layers:
+            v = layer(graph, v)
+        return v
+
+
+class Rankformer(GradientModel):
+    """Rankformer with the contract of every model: fit, recommend, similar_items, save, load."""
+
+    name = "rankformer"
+    paper = "Chen et al., Rankformer: A Graph Transformer for Recommendation based on Ranking Objective, WWW 2025"
+    settings_class = RankformerSettings
+    settings: RankformerSettings
+
+    def build(self, num_nodes: int) -> RankformerNetwork:
+        """Return the untrained network."""
+        self.settings.rank_weights()
+        return RankformerNetwork(num_nodes, self.settings, self.seed)

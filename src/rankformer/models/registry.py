@@ -1,0 +1,33 @@
+"""Every method by its name. To add one: write its file, import it here, add its line."""
+
+import difflib
+from os import PathLike
+from pathlib import Path
+
+from rankformer.errors import ConfigError, RunFolderError
+from rankformer.models.base import Model
+from rankformer.models.popularity import Popularity
+from rankformer.models.rankformer import Rankformer
+from rankformer.run_folder import load_run
+
+MODELS: dict[str, type[Model]] = {
+    "rankformer": Rankformer,
+    "popularity": Popularity,
+}
+
+
+def model_class(name: str) -> type[Model]:
+    """Return the class of a registered method."""
+    if name not in MODELS:
+        near = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known models are {', '.join(MODELS)}"
+        raise ConfigError(f"unknown model {name!r}; {hint}")
+    return MODELS[name]
+
+
+def load_model(folder: str | PathLike[str]) -> Model:
+    """Return the model saved in a run folder, whatever its method, every byte of it checked."""
+    run = load_run(Path(folder))
+    if run.model not in MODELS:
+        raise RunFolderError(f"{folder} holds a model named {run.model!r}, which this version does not know")
+    return MODELS[run.model].from_run(run)

@@ -1,0 +1,201 @@
+"""The run folder: a trained model as files that can be checked, and that cannot execute.
+
+    manifest.json            format version, model and settings, seed, versions, data, protocol, metrics,
+                             SHA-256 and size of every other file, and a seal over itself
+    embeddings.safetensors   users (n, d), items (m, d), and the learned parameters as network.*
+    users.parquet            raw user ids, position = index
+    items.parquet            raw item ids, position = index, and titles if known
+    history.parquet          training pairs by index
+    log.jsonl                one line per epoch and validation
+
+Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
+Loading verifies every checksum, shape and index range before use.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rankformer.data.id_map import IdMap
+from rankformer.data.interactions import Interactions
+from rankformer.embeddings import Embeddings
+from rankformer.errors import DataError, RunFolderError
+from rankformer.files import atomic_path, sealed_json, sha256_of, unseal_json, write_bytes_atomic
+from rankformer.retrieval.recommender import Recommender
+
+T = TypeVar("T")
+
+FORMAT = "rankformer-run"
+VERSION = 1
+MANIFEST = "manifest.json"
+FILES = ("embeddings.safetensors", "users.parquet", "items.parquet", "history.parquet", "log.jsonl")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run folder holds.
+
+    Attributes:
+        model: registered name of the method.
+        settings: its full settings.
+        seed: seed of the training run.
+        recommender: ids, history and final embeddings.
+        parameters: the learned parameters, by name.
+        log: events of the training.
+        data: where the parts came from and their fingerprints.
+        metrics: of the test part, empty when it was not evaluated.
+        protocol: of those metrics.
+        versions: of the packages that made it.
+    """
+
+    model: str
+    settings: dict[str, Any]
+    seed: int
+    recommender: Recommender
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    log: list[dict[str, Any]] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether the folder holds a finished run."""
+    return (folder / MANIFEST).is_file()
+
+
+def save_run(folder: Path, run: Run) -> None:
+    """Write a run; an older run in the same folder stops counting before its files are replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    recommender = run.recommender
+    embeddings = recommender.scorer
+    if not isinstance(embeddings, Embeddings):
+        raise RunFolderError(f"{run.model}: only models made of embeddings can be saved")
+    tensors = {"users": embeddings.users, "items": embeddings.items}
+    tensors |= {f"network.{name}": value for name, value in run.parameters.items()}
+    with atomic_path(folder / "embeddings.safetensors") as path:
+        save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, path)
+    _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
+    items = {"id": recommender.item_ids.ids}
+    if recommender.titles is not None:
+        items["title"] = recommender.titles
+    _write_table(folder / "items.parquet", items)
+    history = recommender.history
+    _write_table(folder / "history.parquet", {"user": pa.array(history.users), "item": pa.array(history.items)})
+    lines = "".join(json.dumps(event) + "\n" for event in run.log)
+    write_bytes_atomic(folder / "log.jsonl", lines.encode())
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": run.model,
+        "settings": run.settings,
+        "seed": run.seed,
+        "versions": run.versions,
+        "data": {**run.data, "history": history.name},
+        "metrics": run.metrics,
+        "protocol": run.protocol,
+        "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
+    }
+    write_bytes_atomic(folder / MANIFEST, sealed_json(manifest))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the checked manifest of a run folder, without reading the other files."""
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is not a folder; give the folder that `rankformer train --out` made")
+    if not is_run(folder):
+        unfinished = (folder / "checkpoint").is_dir()
+        hint = "training has not finished, go on with --resume" if unfinished else "it is not a run folder"
+        raise RunFolderError(f"{folder} has no {MANIFEST}: {hint}")
+    manifest = unseal_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
+        found = f"{manifest.get('format')} version {manifest.get('version')}"
+        raise RunFolderError(f"{folder / MANIFEST}: found {found}, this package reads {FORMAT} version {VERSION}")
+    return manifest
+
+
+def load_run(folder: Path) -> Run:
+    """Return a run after checking every byte of it.
+
+    Raises:
+        RunFolderError: a file is missing, changed, truncated or inconsistent; the message names it.
+    """
+    manifest = read_manifest(folder)
+    for name in FILES:
+        _verify(folder / name, manifest["files"].get(name))
+    tensors = _guarded(folder / FILES[0], lambda path: load_tensors(path.read_bytes()))
+    embeddings = _guarded(folder / FILES[0], lambda path: _embeddings_of(tensors))
+    user_ids = _guarded(folder / "users.parquet", lambda path: IdMap(_column(path, "id")))
+    items = _guarded(folder / "items.parquet", pq.read_table)
+    item_ids = _guarded(folder / "items.parquet", lambda path: IdMap(items["id"].combine_chunks()))
+    titles = items["title"].combine_chunks() if "title" in items.column_names else None
+
+    def history_of(path: Path) -> Interactions:
+        pairs = [_column(path, name).to_numpy(zero_copy_only=False) for name in ("user", "item")]
+        name = str(manifest["data"].get("history", "history"))
+        return Interactions(pairs[0], pairs[1], user_ids, item_ids, item_titles=titles, name=name)
+
+    history = _guarded(folder / "history.parquet", history_of)
+    recommender = _guarded(folder / FILES[0], lambda path: Recommender(embeddings, user_ids, item_ids, history))
+    return Run(
+        model=manifest["model"],
+        settings=manifest["settings"],
+        seed=manifest["seed"],
+        recommender=recommender,
+        parameters={name[8:]: value for name, value in tensors.items() if name.startswith("network.")},
+        log=[json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()],
+        data=manifest["data"],
+        metrics=manifest["metrics"],
+        protocol=manifest["protocol"],
+        versions=manifest["versions"],
+    )
+
+
+def _verify(path: Path, expected: dict[str, Any] | None) -> None:
+    if expected is None:
+        raise RunFolderError(f"{path.parent / MANIFEST} does not list {path.name}; the run is incomplete")
+    if not path.is_file():
+        raise RunFolderError(f"{path} is missing; the run is incomplete, copy the whole folder again")
+    size = path.stat().st_size
+    if size != expected["size"]:
+        raise RunFolderError(f"{path} is damaged: {size} bytes found, {expected['size']} expected")
+    if sha256_of(path) != expected["sha256"]:
+        raise RunFolderError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
+
+
+def _guarded(path: Path, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of a file, or say which file is at fault."""
+    try:
+        return read(path)
+    except (DataError, SafetensorError, pa.ArrowException, KeyError, ValueError) as error:
+        raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
+
+
+def _embeddings_of(tensors: dict[str, Tensor]) -> Embeddings:
+    embeddings = Embeddings(tensors["users"], tensors["items"])
+    if embeddings.users.dtype not in (torch.float32, torch.float64) or not embeddings.is_finite():
+        raise DataError("embeddings must be finite 32 or 64 bit numbers")
+    return embeddings
+
+
+def _column(path: Path, name: str) -> pa.Array:
+    return pq.read_table(path, columns=[name])[name].combine_chunks()
+
+
+def _write_table(target: Path, columns: dict[str, pa.Array]) -> None:
+    with atomic_path(target) as path:
+        pq.write_table(pa.table(columns), path)

@@ -1,0 +1,50 @@
+"""`Settings`: the base of every group of knobs, a frozen value that refuses what it does not know."""
+
+import difflib
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rankformer.errors import ConfigError
+
+
+class Settings(BaseModel):
+    """A frozen group of settings; a wrong or unknown one raises a ConfigError of one line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as problem:
+            raise _as_config_error(type(self), problem) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Return the settings in a dictionary, or raise a ConfigError."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as problem:
+            raise _as_config_error(cls, problem) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some settings changed, checked like new ones."""
+        return type(self)(**{**self.model_dump(), **changes})
+
+
+def _as_config_error(owner: type[Settings], problem: ValidationError) -> ConfigError:
+    first = problem.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):
+        return cause
+    name = ".".join(str(step) for step in first["loc"])
+    known = list(owner.model_fields)
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known settings are {', '.join(known)}"
+        return ConfigError(f"unknown setting {name!r}; {hint}")
+    if first["type"] == "missing":
+        return ConfigError(f"setting {name!r} is missing; give it a value")
+    expected = first["msg"][:1].lower() + first["msg"][1:]
+    prefix = f"{name}={first['input']!r}: " if name else ""
+    return ConfigError(f"{prefix}{expected}")

@@ -1,0 +1,1 @@
+"""One loss file, one training loop, one checkpoint format, for every model trained by gradient."""

@@ -1,0 +1,113 @@
+"""Losses as plain functions.
+
+BPR over triples (u, i, j), user, positive, negative (Eq. 1 with -ln sigma for sigma, as the paper's code has it):
+
+    L = mean softplus(y_uj - y_ui) + lambda / (2B) sum (|z0_u|^2 + |z0_i|^2 + |z0_j|^2)
+
+with y = z . z on the final rows and the second sum over the learned rows as they occur in the batch of B triples.
+"""
+
+from typing import Any
+
+import scipy.sparse
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, softplus
+
+from rankformer.graph.bipartite import BipartiteGraph, csr_pattern
+from rankformer.graph.sparse_ops import bag_sum, row_dot
+
+
+def bpr_batch(z: Tensor, table: Tensor, triples: tuple[Tensor, Tensor, Tensor], l2: float) -> Tensor:
+    """Return the BPR loss of a batch of triples, by autograd on gathered rows.
+
+    Args:
+        z: (n+m, d) final rows, users first.
+        table: (n+m, d) learned rows that the penalty sees.
+        triples: nodes of users, positives and negatives, (B,) each.
+        l2: lambda.
+    """
+    users, positives, negatives = (nodes.long() for nodes in triples)
+    z_users = embedding(users, z)
+    margin = row_dot(z_users, embedding(negatives, z)) - row_dot(z_users, embedding(positives, z))
+    penalty = torch.stack([embedding(nodes, table).square().sum() for nodes in (users, positives, negatives)]).sum()
+    return softplus(margin).mean() + (l2 / (2 * len(users))) * penalty
+
+
+def bpr_full(graph: BipartiteGraph, z: Tensor, table: Tensor, negatives: Tensor, l2: float) -> Tensor:
+    """Return the BPR loss of all edges of the graph, each with its negative: `bpr_batch` without E x d gathers.
+
+    Args:
+        graph: the training pairs.
+        z: (n+m, d) final rows, users first.
+        table: (n+m, d) learned rows that the penalty sees.
+        negatives: (E,) int32 item node per edge, user order.
+        l2: lambda.
+    """
+    ranking: Tensor = _FullBatchRanking.apply(graph, z, negatives)  # type: ignore[no-untyped-call]
+    occurrences = graph.degree + torch.bincount(negatives, minlength=graph.num_nodes)
+    penalty: Tensor = _WeightedSquares.apply(table, occurrences.to(table.dtype) * (l2 / graph.num_edges))  # type: ignore[no-untyped-call]
+    return ranking + penalty
+
+
+class _WeightedSquares(torch.autograd.Function):
+    """1/2 sum_k c_k |row_k|^2, whose gradient is c_k row_k."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(table, weights)
+        return 0.5 * (torch.linalg.vector_norm(table, dim=1).square() @ weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        table, weights = ctx.saved_tensors
+        return table * (weights * grads[0])[:, None], None
+
+
+class _FullBatchRanking(torch.autograd.Function):
+    """mean_e softplus(z_u . z_j - z_u . z_i): one SDDMM over the pairs (i, j) of each user, then one SpMM.
+
+    With c_e = sigma(y_uj - y_ui) / E:  g_u = sum_e c_e (z_j - z_i),  g_i = -sum_e c_e z_u,  g_j = +sum_e c_e z_u.
+    The item rows are grouped with a counting sort, so that each is summed by one thread in a fixed order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, negatives: Tensor) -> Tensor:
+        n, size = graph.num_users, graph.num_edges
+        pairs = torch.stack([graph.edge_items, negatives], dim=1).flatten()  # (2E,) i_0 j_0 i_1 j_1 ...
+        ptr = graph.ptr[: n + 1] * 2
+        columns = max(graph.num_nodes, 2 * size // n + 1)  # torch holds at most rows x columns sparse values
+        pattern = csr_pattern(ptr, pairs, (n, columns), z.dtype)
+        right = z if columns == graph.num_nodes else torch.cat([z, z.new_zeros(columns - graph.num_nodes, z.shape[1])])
+        torch.sparse.sampled_addmm(pattern, z[:n], right.T, out=pattern)
+        scores = pattern.values().view(size, 2)
+        margin = scores[:, 1] - scores[:, 0]
+        ctx.graph = graph
+        ctx.save_for_backward(z, pairs, ptr, torch.sigmoid(margin) / size)
+        return softplus(margin).mean()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
+        z, pairs, ptr, coefficients = ctx.saved_tensors
+        n = ctx.graph.num_users
+        c = coefficients * grads[0]
+        signed = torch.stack([-c, c], dim=1).flatten()
+        users, item_ptr, by_item = group_by_column(ptr, pairs - n, signed, ctx.graph.num_items)
+        result = torch.empty_like(z)
+        result[:n] = bag_sum(pairs, z, ptr, signed)
+        result[n:] = bag_sum(users, z, item_ptr, by_item)
+        return None, result, None
+
+
+def group_by_column(ptr: Tensor, columns: Tensor, values: Tensor, num_columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (rows, offsets, values) of a CSR matrix sorted by column, ties in row order: its CSC form."""
+    if columns.device.type == "cpu":
+        # SciPy's conversion is a counting sort, ten times faster than torch's sort here.
+        parts = (values.numpy(), columns.numpy(), ptr.numpy())
+        csc = scipy.sparse.csr_array(parts, shape=(len(ptr) - 1, num_columns)).tocsc()
+        return torch.from_numpy(csc.indices), torch.from_numpy(csc.indptr), torch.from_numpy(csc.data)
+    order = torch.sort(columns, stable=True).indices
+    rows = torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff().long())
+    counts = torch.bincount(columns, minlength=num_columns)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return rows[order].to(ptr.dtype), offsets.to(ptr.dtype), values[order]

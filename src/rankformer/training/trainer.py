@@ -1,0 +1,213 @@
+"""The only training loop: full batch or mini-batch, early stopping, checkpoints, bitwise resume.
+
+Nothing in it has hidden state. Negatives are a pure function of (seed, step, edge), batches of (seed, epoch), so that
+parameters, Adam's moments and five numbers are the whole state of a run.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rankformer.embeddings import Embeddings
+from rankformer.errors import TrainingError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.negatives import NegativeSampler, random_bits
+from rankformer.training.checkpoint import CheckpointStore
+from rankformer.training.settings import TrainingSettings
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step learns from.
+
+    Attributes:
+        edges: (B,) edge numbers, or None for all edges in user order.
+        negatives: (B,) item node of each edge's negative.
+        seed: of the run.
+        step: number of this step, from 1; with the seed it decides every random draw of the step.
+    """
+
+    edges: Tensor | None
+    negatives: Tensor
+    seed: int
+    step: int
+
+
+class Network(Protocol):
+    """What the loop can train: an `nn.Module` with these two methods."""
+
+    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+        """Return the scalar to minimise on a batch."""
+
+    def embeddings(self, graph: BipartiteGraph) -> Embeddings:
+        """Return the final vectors, without noise."""
+
+
+@dataclass
+class Progress:
+    """The numbers of a run; with the tensors they are all there is to resume."""
+
+    epoch: int = 0
+    step: int = 0
+    best_epoch: int = 0
+    best_value: float | None = None
+    validations_since_best: int = 0
+    seconds: float = 0.0
+
+
+def train(
+    network: nn.Module,
+    graph: BipartiteGraph,
+    settings: TrainingSettings,
+    *,
+    seed: int,
+    validate: Callable[[Embeddings], dict[str, float]] | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+    store: CheckpointStore | None = None,
+    resume_from: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
+    extra_numbers: Callable[[], dict[str, Any]] = dict,
+) -> Progress:
+    """Train the network in place and return where the run ended; it holds the parameters of the best validation.
+
+    Args:
+        network: an `nn.Module` that fulfils `Network`.
+        graph: the training pairs.
+        settings: the knobs of the loop.
+        seed: decides negatives and batches.
+        validate: gives the metrics of embeddings; without it the last epoch counts as the best.
+        on_event: called with one dictionary per epoch and per validation.
+        store: where checkpoints go; None keeps none.
+        resume_from: what `store.load()` returned.
+        extra_numbers: further numbers to keep in each checkpoint.
+
+    Raises:
+        TrainingError: a loss, gradient or embedding is not finite; the message has the step.
+    """
+    run = _Run(network, graph, settings, seed)
+    if resume_from is not None:
+        run.restore(*resume_from)
+    started = time.perf_counter() - run.progress.seconds
+    progress = run.progress
+    while progress.epoch < settings.epochs and progress.validations_since_best < settings.patience:
+        progress.epoch += 1
+        loss = run.one_epoch()
+        progress.seconds = time.perf_counter() - started
+        on_event({"event": "epoch", "epoch": progress.epoch, "loss": loss, "seconds": round(progress.seconds, 3)})
+        if progress.epoch % settings.validate_every == 0 or progress.epoch == settings.epochs:
+            if validate is not None:
+                run.note_validation(validate(run.embeddings()), on_event, started)
+            if store is not None:
+                store.save(progress.epoch, run.tensors(), {**asdict(progress), **extra_numbers()})
+    run.finish()
+    return progress
+
+
+class _Run:
+    """Parameters, optimiser and best parameters of one run."""
+
+    def __init__(self, network: nn.Module, graph: BipartiteGraph, settings: TrainingSettings, seed: int) -> None:
+        self.network, self.graph, self.settings, self.seed = network, graph, settings, seed
+        self.sampler = NegativeSampler.of(graph)
+        self.parameters = list(network.parameters())
+        fused = all(parameter.device.type in ("cpu", "cuda") for parameter in self.parameters)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=fused)
+        self.best: dict[str, Tensor] = {}
+        self.progress = Progress()
+
+    def one_epoch(self) -> float:
+        """Do all steps of one epoch; return the mean loss."""
+        losses = [self.one_step(edges) for edges in self._batches()]
+        return sum(losses) / len(losses)
+
+    def one_step(self, edges: Tensor | None) -> float:
+        """Do one optimiser step; return its loss, or stop if anything is not finite."""
+        self.progress.step += 1
+        step = self.progress.step
+        batch = Batch(edges, self.sampler.draw(self.seed, step, edges), self.seed, step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss: Tensor = self.network.loss(self.graph, batch, self.settings.l2)  # type: ignore[operator]
+        loss.backward()  # type: ignore[no-untyped-call]
+        value = loss.item()
+        # A sum is finite only if every term is, and is the cheapest pass that tells.
+        sums = [value] + [p.grad.sum().item() for p in self.parameters if p.grad is not None]
+        if not all(abs(number) < float("inf") for number in sums):
+            raise TrainingError(
+                f"step {step} (epoch {self.progress.epoch}): the {'gradient' if abs(value) < float('inf') else 'loss'} is not "
+                f"finite; try a smaller learning_rate than {self.settings.learning_rate}"
+            )
+        self.optimizer.step()
+        return value
+
+    def embeddings(self) -> Embeddings:
+        """Return the current final vectors, or stop if any is not finite."""
+        with torch.no_grad():
+            result: Embeddings = self.network.embeddings(self.graph)  # type: ignore[operator]
+        if not result.is_finite():
+            raise TrainingError(
+                f"step {self.progress.step} (epoch {self.progress.epoch}): the embeddings are not finite; "
+                f"try a smaller learning_rate than {self.settings.learning_rate}"
+            )
+        return result
+
+    def note_validation(self, metrics: dict[str, float], on_event: Callable[[Event], None], started: float) -> None:
+        """Keep the parameters if this validation is the best so far."""
+        progress = self.progress
+        value = metrics[self.settings.metric]
+        improved = progress.best_value is None or value > progress.best_value
+        if improved:
+            progress.best_value, progress.best_epoch, progress.validations_since_best = value, progress.epoch, 0
+            self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        else:
+            progress.validations_since_best += 1
+        progress.seconds = time.perf_counter() - started
+        seconds = round(progress.seconds, 3)
+        on_event({"event": "validation", "epoch": progress.epoch, **metrics, "best": improved, "seconds": seconds})
+
+    def finish(self) -> None:
+        """Leave the network with its best parameters."""
+        if self.best:
+            self.network.load_state_dict(self.best)
+        else:
+            self.progress.best_epoch = self.progress.epoch
+        self.embeddings()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor of the run's state, by name."""
+        named = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        named |= {f"best.{name}": value for name, value in self.best.items()}
+        for number, parameter in enumerate(self.parameters):
+            for name, value in self.optimizer.state[parameter].items():
+                named[f"adam.{number}.{name}"] = value
+        return named
+
+    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Take up the state that `tensors()` and the progress described."""
+        groups: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}}
+        for name, value in tensors.items():
+            group, _, rest = name.partition(".")
+            groups[group][rest] = value
+        self.network.load_state_dict(groups["network"])
+        device = self.graph.device
+        self.best = {name: value.to(device) for name, value in groups["best"].items()}
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in groups["adam"].items():
+            number, _, field = name.partition(".")
+            state.setdefault(int(number), {})[field] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        self.progress = Progress(**{name: numbers[name] for name in asdict(Progress())})
+
+    def _batches(self) -> Iterator[Tensor | None]:
+        size = self.settings.batch_size
+        if size is None or size >= self.graph.num_edges:
+            yield None
+            return
+        numbers = torch.arange(self.graph.num_edges, device=self.graph.device)
+        # Sorting random keys is a permutation that depends on (seed, epoch) alone; -epoch keeps clear of step numbers.
+        order = torch.argsort(random_bits(self.seed, -self.progress.epoch, numbers), stable=True)
+        yield from order.split(size)
