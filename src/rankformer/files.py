@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture, and noticing when bytes have changed."""
+"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture; noticing changed bytes."""
 
 import hashlib
 import json

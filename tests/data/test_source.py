@@ -101,7 +101,7 @@ def test_absolute_paths_do_not_depend_on_the_current_folder(folder, monkeypatch)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"source": "x", "splitt": "last"}, "'splitt' is unknown; expected one of source, format"),
+        ({"source": "x", "splitt": "last"}, "unknown setting 'splitt'; did you mean 'split'"),
         ({"source": "x", "split": "rnd"}, r"split='rnd': input should be 'random'"),
         ({"source": "x", "k_core": 0}, "k_core=0: input should be greater than or equal to 1"),
         ({"source": "x", "min_weight": float("inf")}, "min_weight=inf"),

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankformer.data.interactions import Interactions
-from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers import RankAttention, RankWeights, rank_attention, rank_attention_reference
+from rankformer.layers import RankWeights, rank_attention, rank_attention_reference
 from rankformer.layers.rank_attention_reference import count_matrix
 
 VARIANTS = {
@@ -67,9 +66,7 @@ def outputs_and_gradient(layer, z, probe):
 def assert_same(graph, z, weights, tau, seed, estimate):
     probe = torch.randn(z.shape, dtype=z.dtype, generator=torch.Generator().manual_seed(seed))
     fast = outputs_and_gradient(lambda v: rank_attention(graph, v, weights, tau), z, probe)
-    slow = outputs_and_gradient(
-        lambda v: rank_attention_reference(graph, v, weights, tau, estimate=estimate), z, probe
-    )
+    slow = outputs_and_gradient(lambda v: rank_attention_reference(graph, v, weights, tau, estimate=estimate), z, probe)
     for got, wanted in zip(fast, slow, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
 

@@ -4,11 +4,11 @@ import difflib
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, field_validator
 
 from rankformer.data.cleaning import k_core_rows
 from rankformer.data.columns import encode_logs
@@ -18,6 +18,7 @@ from rankformer.data.readers import FORMAT_OF_EXTENSION, Format, extension_of, r
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts
 from rankformer.errors import ConfigError, DataError
+from rankformer.settings import Settings
 
 PART_STEMS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 
@@ -28,13 +29,11 @@ def _path_text(value: Any) -> Any:
     return fspath(value) if isinstance(value, PathLike) else value
 
 
-class DataSource(BaseModel):
+class DataSource(Settings):
     """How to get train, valid and test: everything needed to load them again, and nothing about this machine.
 
     Steps, in this order: read; merge repeats (within each part of split data); drop light pairs; k-core; split.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: Annotated[str, BeforeValidator(_path_text)] = Field(min_length=1)
     """A registered name, a folder with train, valid and test files, or one file."""
@@ -65,28 +64,11 @@ class DataSource(BaseModel):
     split_seed: int = Field(default=0, ge=0)
     """Chooses the random splits."""
 
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as problem:
-            raise _as_config_error(problem) from None
-        check_parts(self.parts)
-
+    @field_validator("parts")
     @classmethod
-    def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Return the source described by a dictionary, or raise a ConfigError."""
-        try:
-            return super().model_validate(obj, **options)
-        except ValidationError as problem:
-            raise _as_config_error(problem) from None
-
-    @classmethod
-    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Return the source described by a JSON text, or raise a ConfigError."""
-        try:
-            return super().model_validate_json(json_data, **options)
-        except ValidationError as problem:
-            raise _as_config_error(problem) from None
+    def _parts_add_up(cls, parts: tuple[float, float, float]) -> tuple[float, float, float]:
+        check_parts(parts)
+        return parts
 
     @property
     def name(self) -> str:
@@ -180,7 +162,7 @@ class DataSource(BaseModel):
 
 def load_log(source: "DataSource | str | PathLike[str]") -> Interactions:
     """Return all pairs of a source, or of a name or path with the default settings, unsplit."""
-    return (source if isinstance(source, DataSource) else DataSource(source=source)).load_log()
+    return (source if isinstance(source, DataSource) else DataSource(source=fspath(source))).load_log()
 
 
 def _part_files(folder: Path) -> list[Path | None]:
@@ -228,17 +210,3 @@ def _join(parts: Sequence[Interactions], name: str) -> tuple[Interactions, Label
         name=name,
     )
     return whole, np.repeat(np.arange(len(parts), dtype=np.int8), [len(part) for part in parts])
-
-
-def _as_config_error(problem: ValidationError) -> ConfigError:
-    first = problem.errors(include_url=False)[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, ConfigError):
-        return cause
-    setting = ".".join(str(step) for step in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return ConfigError(f"data setting {setting!r} is unknown; expected one of {', '.join(DataSource.model_fields)}")
-    if first["type"] == "missing":
-        return ConfigError(f"data setting {setting!r} is missing; name a dataset, folder or file")
-    expected = first["msg"][:1].lower() + first["msg"][1:]
-    return ConfigError(f"data setting {setting}={first['input']!r}: {expected}")

@@ -106,4 +106,3 @@ def csr_pattern(ptr: Tensor, columns: Tensor, shape: tuple[int, int], dtype: tor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.sparse_csr_tensor(ptr, columns, values, size=shape, check_invariants=False)
-

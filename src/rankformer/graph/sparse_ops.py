@@ -5,8 +5,8 @@ Over all n+m nodes, rows stacked users first:
     edge_dot(P, Q)_e    = p_u . q_i                             one number per edge e = (u, i): SDDMM
     spmm(w, Q)_v        = sum_{entries e of v} w_e q_far(e)     neighbour sums of users and items at once: SpMM
 
-The pair is closed under differentiation: the gradient of `spmm` with respect to its rows is `spmm` again (the pattern is
-symmetric), with respect to its weights an `edge_dot`. `propagate` uses that; the layers with a backward of their own
+The pair is closed under differentiation: the gradient of `spmm` with respect to its rows is `spmm` again (the pattern
+is symmetric), with respect to its weights an `edge_dot`. `propagate` uses that; the layers with a backward of their own
 call the plain functions. No function here makes an array of size E x d.
 """
 

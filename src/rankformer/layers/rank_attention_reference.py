@@ -26,24 +26,24 @@ def rank_attention_reference(
     weights = weights or RankWeights()
     n, m = graph.num_users, graph.num_items
     users, items = z[:n], z[n:]
-    c = count_matrix(graph, z.dtype)                                       # (n, m) how often each pair is an edge
-    d_u = graph.degree[:n].to(z.dtype)[:, None]                            # (n, 1)
+    c = count_matrix(graph, z.dtype)  # (n, m) how often each pair is an edge
+    d_u = graph.degree[:n].to(z.dtype)[:, None]  # (n, 1)
     d_pos, d_neg = d_u.clamp(min=1), (m - d_u).clamp(min=1)
-    sim = unit_rows(users) @ unit_rows(items).T                            # (n, m) in [-1, 1], Sec. 3.3
-    b_pos = (sim * c).sum(1, keepdim=True) / d_pos                         # (n, 1) Eq. 7
+    sim = unit_rows(users) @ unit_rows(items).T  # (n, m) in [-1, 1], Sec. 3.3
+    b_pos = (sim * c).sum(1, keepdim=True) / d_pos  # (n, 1) Eq. 7
     b_neg = (sim * (1 - c)).sum(1, keepdim=True) / d_neg
     s = sim if weights.similarity else torch.zeros_like(sim)
     beta = 1.0 if weights.benchmark else 0.0
-    omega_pos = (s - beta * b_neg + weights.alpha) / d_pos                 # (n, m) Eq. 6
+    omega_pos = (s - beta * b_neg + weights.alpha) / d_pos  # (n, m) Eq. 6
     omega_neg = {
         "push": (s - beta * b_pos - weights.alpha) / d_neg,
         "pull": s / d_pos,
         "none": torch.zeros_like(s),
     }[weights.negatives]
-    omega = c * omega_pos + (1 - c) * omega_neg                            # (n, m) one matrix for both directions
+    omega = c * omega_pos + (1 - c) * omega_neg  # (n, m) one matrix for both directions
     y = torch.cat([omega @ items, omega.T @ users])
     if weights.normalize:
-        positive = c * omega_pos.abs()                                     # Eq. 8
+        positive = c * omega_pos.abs()  # Eq. 8
         if estimate and not weights.exact_normalizer:
             sign = 1.0 if weights.negatives == "pull" else -1.0
             negative = sign * (1 - c) * omega_neg

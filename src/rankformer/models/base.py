@@ -157,7 +157,7 @@ class Model(ABC):
         """Return the model saved in a run folder, every byte of it checked."""
         run = load_run(Path(folder))
         if run.model != cls.name:
-            raise RunFolderError(f"{folder} holds a {run.model} model, not {cls.name}; use rankformer.load({folder!r})")
+            raise RunFolderError(f"{folder} holds a {run.model} model, not {cls.name}; use rankformer.load_model")
         return cls.from_run(run)
 
     @classmethod
@@ -170,6 +170,7 @@ class Model(ABC):
 
     def restore(self, parameters: dict[str, Tensor]) -> None:
         """Take back what `parameters` returned."""
+        del parameters
 
 
 class TableNetwork(nn.Module, ABC):
@@ -223,7 +224,9 @@ class GradientModel(Model):
                 "valid": valid.fingerprint if valid is not None else None,
             }
             store = CheckpointStore(place.folder / "checkpoint", identity)
-            state = store.load() if place.resume else store.remove()
+            if not place.resume:
+                store.remove()
+            state = store.load()
             place.log.rewind(state[1]["log_events"] if state else 0)
         train(
             self._network,

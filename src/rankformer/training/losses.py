@@ -47,7 +47,7 @@ def bpr_full(graph: BipartiteGraph, z: Tensor, table: Tensor, negatives: Tensor,
     ranking: Tensor = _FullBatchRanking.apply(graph, z, negatives)  # type: ignore[no-untyped-call]
     occurrences = graph.degree + torch.bincount(negatives, minlength=graph.num_nodes)
     penalty: Tensor = _WeightedSquares.apply(table, occurrences.to(table.dtype) * (l2 / graph.num_edges))  # type: ignore[no-untyped-call]
-    return ranking + penalty
+    return ranking.add(penalty)
 
 
 class _WeightedSquares(torch.autograd.Function):
@@ -56,7 +56,7 @@ class _WeightedSquares(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, weights: Tensor) -> Tensor:
         ctx.save_for_backward(table, weights)
-        return 0.5 * (torch.linalg.vector_norm(table, dim=1).square() @ weights)
+        return torch.linalg.vector_norm(table, dim=1).square().dot(weights).mul(0.5)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -4,6 +4,7 @@ Nothing in it has hidden state. Negatives are a pure function of (seed, step, ed
 parameters, Adam's moments and five numbers are the whole state of a run.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -136,10 +137,11 @@ class _Run:
         value = loss.item()
         # A sum is finite only if every term is, and is the cheapest pass that tells.
         sums = [value] + [p.grad.sum().item() for p in self.parameters if p.grad is not None]
-        if not all(abs(number) < float("inf") for number in sums):
+        if not all(map(math.isfinite, sums)):
+            culprit = "gradient" if math.isfinite(value) else "loss"
             raise TrainingError(
-                f"step {step} (epoch {self.progress.epoch}): the {'gradient' if abs(value) < float('inf') else 'loss'} is not "
-                f"finite; try a smaller learning_rate than {self.settings.learning_rate}"
+                f"step {step} (epoch {self.progress.epoch}): the {culprit} is not finite; "
+                f"try a smaller learning_rate than {self.settings.learning_rate}"
             )
         self.optimizer.step()
         return value
@@ -210,4 +212,4 @@ class _Run:
         numbers = torch.arange(self.graph.num_edges, device=self.graph.device)
         # Sorting random keys is a permutation that depends on (seed, epoch) alone; -epoch keeps clear of step numbers.
         order = torch.argsort(random_bits(self.seed, -self.progress.epoch, numbers), stable=True)
-        yield from order.split(size)
+        yield from torch.split(order, size)
