@@ -79,9 +79,10 @@ def unseal_json(path: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
     try:
         content = json.loads(data)
         seal = content.pop("seal")
+        intact = seal == _seal_of(content) and data == _serialise({**content, "seal": seal})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFolderError(f"{path} is damaged: it is not the JSON this package writes") from error
-    if seal != _seal_of(content) or data != _serialise({**content, "seal": seal}):
+    if not intact:
         raise RunFolderError(f"{path} is damaged: its content does not match its seal")
     return dict(content)
 

@@ -78,12 +78,12 @@ def is_run(folder: Path) -> bool:
 
 def save_run(folder: Path, run: Run) -> None:
     """Write a run; an older run in the same folder stops counting before its files are replaced."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
     recommender = run.recommender
     embeddings = recommender.scorer
     if not isinstance(embeddings, Embeddings):
         raise RunFolderError(f"{run.model}: only models made of embeddings can be saved")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
     tensors = {"users": embeddings.users, "items": embeddings.items}
     tensors |= {f"network.{name}": value for name, value in run.parameters.items()}
     with atomic_path(folder / "embeddings.safetensors") as path:
@@ -111,6 +111,9 @@ def save_run(folder: Path, run: Run) -> None:
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
     write_bytes_atomic(folder / MANIFEST, sealed_json(manifest))
+    for name in (*FILES, MANIFEST):
+        for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
+            leftover.unlink(missing_ok=True)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankformer.data.interactions import Interactions
+from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers import RankWeights, rank_attention, rank_attention_reference
+from rankformer.layers import RankAttention, RankWeights, rank_attention, rank_attention_reference
+from rankformer.layers.light_propagation import neighbour_means
 from rankformer.layers.rank_attention_reference import count_matrix
 
 VARIANTS = {
@@ -101,3 +103,197 @@ def test_every_variant_equals_the_reference_with_the_same_estimate(name, graph, 
 def test_variants_called_exact_are_exact(name, graph, seed):
     assert VARIANTS[name].exact_normalizer
     assert_same(graph, random_rows(graph, seed), VARIANTS[name], 0.6, seed, estimate=False)
+
+
+def ragged_graph(n=30, m=40, size=260, seed=0):
+    """Distinct random pairs; user 0 has none, user 1 every item, item 0 only user 1."""
+    rng = np.random.default_rng(seed)
+    positive = np.zeros((n, m), dtype=bool)
+    positive[rng.integers(2, n, size), rng.integers(1, m, size)] = True
+    positive[1] = True
+    users, items = np.nonzero(positive)
+    return make_graph(users, items, n, m)
+
+
+@pytest.fixture
+def threads():
+    """A setter of torch's thread count that is undone afterwards."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_step_size_zero_is_the_identity(name):
+    graph = ragged_graph()
+    z = random_rows(graph, 1)
+    out, grad = outputs_and_gradient(lambda v: rank_attention(graph, v, VARIANTS[name], 0.0), z, random_rows(graph, 2))
+    assert torch.equal(out, z)
+    torch.testing.assert_close(grad, random_rows(graph, 2))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_renumbering_users_and_items_renumbers_the_output(name):
+    graph = ragged_graph()
+    n, m = graph.num_users, graph.num_items
+    new_user, new_item = (torch.randperm(size, generator=torch.Generator().manual_seed(3)) for size in (n, m))
+    users, items = new_user[graph.edge_users.long()], new_item[graph.edge_items.long() - n]
+    renumbered = make_graph(users.numpy(), items.numpy(), n, m)
+    new_node = torch.cat([new_user, new_item + n])
+    z, probe = random_rows(graph, 4), random_rows(graph, 5)
+    moved_z, moved_probe = torch.empty_like(z), torch.empty_like(z)
+    moved_z[new_node], moved_probe[new_node] = z, probe
+    before = outputs_and_gradient(lambda v: rank_attention(graph, v, VARIANTS[name], 0.7), z, probe)
+    after = outputs_and_gradient(lambda v: rank_attention(renumbered, v, VARIANTS[name], 0.7), moved_z, moved_probe)
+    for old, new in zip(before, after, strict=True):
+        torch.testing.assert_close(new[new_node], old)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(repeats=False), st.integers(0, 2**31), st.floats(2, 5))
+def test_rows_are_bounded_by_the_longest_row_in_reach(graph, seed, alpha):
+    z, n = random_rows(graph, seed), graph.num_users
+    out = rank_attention(graph, z, RankWeights(alpha=alpha), 1.0).norm(dim=1)
+    assert out[:n].max() <= z[n:].norm(dim=1).max() * (1 + 1e-9)
+    assert out[n:].max() <= z[:n].norm(dim=1).max() * (1 + 1e-9)
+
+
+def test_without_negatives_only_neighbours_are_in_reach():
+    graph = ragged_graph()
+    z = random_rows(graph, 6)
+    out = rank_attention(graph, z, RankWeights(negatives="none"), 1.0).norm(dim=1)
+    for node in range(graph.num_nodes):
+        near = graph.neighbours[graph.ptr[node] : graph.ptr[node + 1]].long()
+        assert out[node] <= z[near].norm(dim=1).max().item() * (1 + 1e-9) if len(near) else out[node] == 0
+
+
+def test_lightgcn_weights_are_row_normalised_propagation():
+    graph = ragged_graph()
+    z, n = random_rows(graph, 7), graph.num_users
+    positive = count_matrix(graph, z.dtype)
+    scaled = positive / positive.sum(1, keepdim=True).clamp(min=1)  # Omega+ = 1 / d_u
+    wanted = torch.cat(
+        [
+            scaled @ z[n:] / scaled.sum(1, keepdim=True).clamp(min=1e-300),
+            scaled.T @ z[:n] / scaled.sum(0)[:, None].clamp(min=1e-300),
+        ]
+    )
+    torch.testing.assert_close(rank_attention(graph, z, RankWeights.lightgcn(), 1.0), wanted)
+    torch.testing.assert_close(wanted[:n], neighbour_means(graph, z)[:n])
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "rankformer"])
+def test_every_variant_differs_from_the_default(name):
+    graph = ragged_graph()
+    z = random_rows(graph, 8)
+    gap = rank_attention(graph, z, VARIANTS[name], 0.5) - rank_attention(graph, z, RankWeights(), 0.5)
+    assert gap.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_user_row_comes_back_from_its_history_and_the_frozen_item_states(name):
+    graph = ragged_graph()
+    z, n, m, weights = random_rows(graph, 9), graph.num_users, graph.num_items, VARIANTS[name]
+    states = [neighbour_means(graph, z)]
+    for _ in range(3):
+        states.append(rank_attention(graph, states[-1], weights, 0.4))
+    for user in range(1, n):
+        items = (graph.edge_items[graph.edge_users == user] - n).numpy()
+        alone = make_graph(np.zeros_like(items), items, 1, m)
+        row = neighbour_means(alone, torch.cat([z[:1], z[n:]]))[:1]
+        for before in states[:-1]:
+            row = rank_attention(alone, torch.cat([row, before[n:]]), weights, 0.4)[:1]
+        torch.testing.assert_close(row[0], states[-1][user], msg=f"user {user}")
+
+
+def test_another_thread_count_gives_equal_values(threads):
+    graph = ragged_graph(300, 400, 20_000)
+    z, probe = random_rows(graph, 10, d=32).float(), random_rows(graph, 11, d=32).float()
+    results = []
+    for count in (1, 2, 4):
+        threads(count)
+        results.append(outputs_and_gradient(lambda v: rank_attention(graph, v, tau=0.5), z, probe))
+    for other in results[1:]:
+        for got, wanted in zip(other, results[0], strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_threads_give_the_same_bits(threads):
+    graph = ragged_graph(300, 400, 20_000)
+    z, probe = random_rows(graph, 12, d=32).float(), random_rows(graph, 13, d=32).float()
+    threads(2)
+    first, *others = (outputs_and_gradient(lambda v: rank_attention(graph, v, tau=0.5), z, probe) for _ in range(4))
+    for other in others:
+        assert all(torch.equal(got, wanted) for got, wanted in zip(other, first, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_float32_agrees_with_the_float64_reference(name):
+    graph = ragged_graph()
+    z, probe, weights = random_rows(graph, 14), random_rows(graph, 15), VARIANTS[name]
+    slow = outputs_and_gradient(lambda v: rank_attention_reference(graph, v, weights, 0.5, estimate=True), z, probe)
+    fast = outputs_and_gradient(lambda v: rank_attention(graph, v, weights, 0.5), z.float(), probe.float())
+    for got, wanted in zip(fast, slow, strict=True):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_input_is_left_as_it_was():
+    graph = ragged_graph()
+    z = random_rows(graph, 16).requires_grad_()
+    kept = z.detach().clone()
+    rank_attention(graph, z, tau=0.5).sum().backward()
+    assert torch.equal(z.detach(), kept)
+
+
+def test_backward_twice_through_one_forward_gives_the_same_gradient():
+    graph = ragged_graph()
+    z = random_rows(graph, 17).requires_grad_()
+    out = rank_attention(graph, z, tau=0.5)
+    first, second = (torch.autograd.grad(out.square().sum(), z, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_zero_rows_stay_finite_in_value_and_gradient():
+    graph = ragged_graph()
+    z = random_rows(graph, 18)
+    z[::3] = 0
+    for weights in VARIANTS.values():
+        out, grad = outputs_and_gradient(lambda v, w=weights: rank_attention(graph, v, w, 0.5), z, torch.ones_like(z))
+        assert torch.isfinite(out).all()
+        assert torch.isfinite(grad).all()
+
+
+def test_the_module_is_the_function_and_has_nothing_to_learn():
+    graph = ragged_graph()
+    z, weights = random_rows(graph, 19), RankWeights(alpha=3.0)
+    layer = RankAttention(0.3, weights)
+    assert torch.equal(layer(graph, z), rank_attention(graph, z, weights, 0.3))
+    assert list(layer.parameters()) == []
+    assert "tau=0.3" in repr(layer)
+
+
+@pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan")])
+def test_a_step_size_outside_its_range_is_refused(tau):
+    with pytest.raises(ConfigError, match="tau="):
+        RankAttention(tau)
+
+
+@pytest.mark.parametrize(
+    ("settings_given", "complaint"),
+    [
+        ({"negatives": "shove"}, "push, none, pull"),
+        ({"alpha": -1.0}, "alpha=-1.0"),
+        ({"alpha": float("inf")}, "alpha=inf"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+        ({"negatives": "pull"}, "benchmark=False and alpha=0"),
+        ({"negatives": "pull", "benchmark": False}, "alpha=0"),
+        ({"negatives": "pull", "alpha": 0.0}, "benchmark=False"),
+        ({"similarity": False}, "benchmark=False"),
+        ({"floor": 0.0}, "floor=0.0"),
+        ({"floor": float("nan")}, "floor=nan"),
+    ],
+)
+def test_weights_refuse_combinations_without_a_meaning(settings_given, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        RankWeights(**settings_given)

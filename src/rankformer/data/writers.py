@@ -16,10 +16,13 @@ _BATCH = 65_536
 
 def write_log(log: Interactions, path: Path) -> None:
     """Write the columns of `Interactions.to_arrow` in the format that the extension names, in one step for readers."""
-    extension = path.suffix.lower()
-    if extension not in (".csv", ".tsv", ".parquet", ".jsonl"):
-        raise DataError(f"{path.name}: cannot write {extension!r} files; expected .csv, .tsv, .parquet or .jsonl")
-    table = log.to_arrow()
+    check_writable(path)
+    write_table(log.to_arrow(), path)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write any table in the format that the extension names, in one step for readers."""
+    extension = check_writable(path)
     with atomic_path(path) as temporary:
         if extension == ".parquet":
             pyarrow.parquet.write_table(table, temporary)
@@ -27,6 +30,14 @@ def write_log(log: Interactions, path: Path) -> None:
             _write_jsonl(table, temporary)
         else:
             _write_delimited(table, temporary, "," if extension == ".csv" else "\t")
+
+
+def check_writable(path: Path) -> str:
+    """Return the extension of a file that can be written here, or say which can be."""
+    extension = path.suffix.lower()
+    if extension not in (".csv", ".tsv", ".parquet", ".jsonl"):
+        raise DataError(f"{path.name}: cannot write {extension!r} files; expected .csv, .tsv, .parquet or .jsonl")
+    return extension
 
 
 def _write_delimited(table: pa.Table, path: Path, delimiter: str) -> None:
@@ -41,4 +52,4 @@ def _write_jsonl(table: pa.Table, path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         for batch in table.to_batches(max_chunksize=_BATCH):
             for row in batch.to_pylist():
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+                stream.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

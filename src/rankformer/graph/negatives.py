@@ -1,9 +1,14 @@
 """Negative items that are a pure function of (seed, step, edge): no generator state, any shard draws its own edges.
 
-A negative of user u is uniform over the items u touches nowhere in training. Drawing is exact and needs no retries:
-take a rank r uniform in 0..f_u-1, f_u the number of such items, and return the r-th of them. With p_0 < p_1 < ... the
-user's distinct items, p_t - t items before p_t are free, so the r-th free item is r + #{t : p_t - t <= r}; that count
-is one binary search in an array sorted once.
+A negative of user u is uniform over the f_u items that u touches nowhere in training, drawn without retries:
+
+1. Draw an item uniform over all m. It is nearly always free; a hashed table of the training pairs tells for most draws
+   at the cost of one look-up, a binary search for the few that the table cannot clear.
+2. If it is one of the user's own, draw instead a rank r uniform in 0..f_u-1 and take the r-th free item. With
+   p_0 < p_1 < ... the user's distinct items, p_t - t items before p_t are free, so that is r + #{t : p_t - t <= r}.
+
+Step 1 yields each free item with chance 1/m and fails with chance (m - f_u)/m, so in all each has chance
+1/m + (m - f_u)/m / f_u = 1/f_u.
 """
 
 from dataclasses import dataclass
@@ -15,6 +20,7 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 
 _MASK31 = (1 << 31) - 1
+_TABLE_SLOTS_PER_PAIR = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,30 +30,35 @@ class NegativeSampler:
     Attributes:
         graph: the training pairs.
         free_items: (n,) f_u, how many items each user has not touched.
-        first: (n,) where each user's entries start in `keys`.
-        keys: sorted u (m + 1) + (p_t - t) over the distinct pairs.
+        first: (n,) where each user's entries start in `pairs` and `ranks`.
+        pairs: sorted u m + p_t over the distinct pairs.
+        ranks: sorted u (m + 1) + p_t - t over the same.
+        table: a power of two of slots, true where the hash of some pair falls.
     """
 
     graph: BipartiteGraph
     free_items: Tensor
     first: Tensor
-    keys: Tensor
+    pairs: Tensor
+    ranks: Tensor
+    table: Tensor
 
     @classmethod
     def of(cls, graph: BipartiteGraph) -> "NegativeSampler":
-        """Return the sampler of a graph, sorted once."""
+        """Return the sampler of a graph, prepared once."""
         m = graph.num_items
         users = graph.edge_users.cpu().numpy().astype(np.int64)
-        items = graph.edge_items.cpu().numpy().astype(np.int64) - graph.num_users
-        fresh = np.ones(len(users), dtype=bool)  # parallel edges stand side by side: keep the first of each
-        fresh[1:] = (users[1:] != users[:-1]) | (items[1:] != items[:-1])
-        users, items = users[fresh], items[fresh]
+        pairs = users * m + graph.edge_items.cpu().numpy() - graph.num_users
+        fresh = np.concatenate([[True], pairs[1:] != pairs[:-1]])  # edges are sorted: repeats stand side by side
+        pairs, users = pairs[fresh], users[fresh]
         count = np.bincount(users, minlength=graph.num_users)
         first = np.cumsum(count) - count
-        position = np.arange(len(users)) - first[users]
-        keys = users * (m + 1) + items - position
-        put = [torch.from_numpy(array).to(graph.device) for array in (m - count, first, keys)]
-        return cls(graph, *put)
+        ranks = pairs + users - (np.arange(len(users)) - first[users])
+        bits = int(_TABLE_SLOTS_PER_PAIR * len(pairs)).bit_length()
+        free, first_, pairs_, ranks_ = (torch.from_numpy(a).to(graph.device) for a in (m - count, first, pairs, ranks))
+        table = torch.zeros(1 << bits, dtype=torch.bool, device=graph.device)
+        table[_slot(pairs_, bits)] = True
+        return cls(graph, free, first_, pairs_, ranks_, table)
 
     def draw(self, seed: int, step: int, edges: Tensor | None = None) -> Tensor:
         """Return one negative item *node* (n + item) for each edge, (len(edges),) int32; all edges by default.
@@ -55,17 +66,32 @@ class NegativeSampler:
         A user who has every item has no negative: the edge's own item is returned, whose comparison with itself
         passes no gradient.
         """
-        graph = self.graph
-        users, items = graph.edge_users, graph.edge_items
+        graph, m = self.graph, self.graph.num_items
+        users, own = graph.edge_users, graph.edge_items
         if edges is None:
             edges = torch.arange(graph.num_edges, device=graph.device)
         else:
-            users, items = users[edges], items[edges]
-        free = self.free_items.index_select(0, users)
-        rank = (random_bits(seed, step, edges) * free) >> 31
-        keys = users * (graph.num_items + 1) + rank
-        found = torch.searchsorted(self.keys, keys, right=True) - self.first.index_select(0, users)
-        return torch.where(free > 0, (rank + found).int() + graph.num_users, items)
+            users, own = users[edges], own[edges]
+        drawn = (random_bits(seed, step, edges) * m) >> 31
+        keys = users * m + drawn
+        suspects = self.table[_slot(keys, self.table.numel().bit_length() - 1)].nonzero().squeeze(1)
+        keys = keys[suspects]
+        place = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
+        touched = suspects[self.pairs[place] == keys]
+        drawn[touched] = self._draw_free(seed, step, edges[touched], users[touched])
+        return torch.where(drawn >= 0, drawn.int() + graph.num_users, own)
+
+    def _draw_free(self, seed: int, step: int, edges: Tensor, users: Tensor) -> Tensor:
+        """Return a free item for each edge by its rank among the user's free items, -1 where there is none."""
+        free = self.free_items[users]
+        rank = (random_bits(~seed, step, edges) * free) >> 31
+        before = torch.searchsorted(self.ranks, users * (self.graph.num_items + 1) + rank, right=True)
+        return torch.where(free > 0, rank + before - self.first[users], -1)
+
+
+def _slot(keys: Tensor, bits: int) -> Tensor:
+    """Return the table slot of each pair key: the top bits of a multiplicative hash."""
+    return ((keys * _signed64(0x9E3779B97F4A7C15)) >> (64 - bits)) & ((1 << bits) - 1)
 
 
 def random_bits(seed: int, step: int, counters: Tensor) -> Tensor:

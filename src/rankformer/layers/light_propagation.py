@@ -1,10 +1,12 @@
 """Plain neighbour averages: Rankformer's warm-up layer."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import propagate
 
 
 def neighbour_means(graph: BipartiteGraph, z: Tensor) -> Tensor:
@@ -12,5 +14,19 @@ def neighbour_means(graph: BipartiteGraph, z: Tensor) -> Tensor:
 
     v_u = 1/d_u sum_{i in N_u} z_i,  v_i = 1/d_i sum_{u in N_i} z_u.
     """
-    ones = torch.ones(graph.num_edges, dtype=z.dtype, device=z.device)
-    return propagate(graph, ones, z) * (1 / graph.degree.clamp(min=1)).to(z.dtype)[:, None]
+    return _NeighbourMeans.apply(graph, z)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _NeighbourMeans(torch.autograd.Function):
+    """The operator is D^-1 A, its adjoint A D^-1: no edge weights are needed in either direction."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: BipartiteGraph, z: Tensor) -> Tensor:
+        ctx.graph = graph
+        return embedding_bag(graph.neighbours, z, graph.ptr, mode="mean", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        graph: BipartiteGraph = ctx.graph
+        shares = grads[0] * (1 / graph.degree.clamp(min=1)).to(grads[0].dtype)[:, None]
+        return None, embedding_bag(graph.neighbours, shares, graph.ptr, mode="sum", include_last_offset=True)

@@ -56,6 +56,9 @@ class CheckpointStore:
         if not pointer.exists():
             return None
         latest = unseal_json(pointer)
+        absent = [part for part in ("file", "sha256", "identity", "numbers") if part not in latest]
+        if absent:
+            raise RunFolderError(f"{pointer} has no {absent[0]}; it is not a checkpoint, start again without --resume")
         self._check_identity(pointer, latest["identity"])
         path = self.folder / str(latest["file"])
         if path.parent != self.folder or not path.is_file():

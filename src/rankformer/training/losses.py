@@ -56,7 +56,7 @@ class _WeightedSquares(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, weights: Tensor) -> Tensor:
         ctx.save_for_backward(table, weights)
-        return torch.linalg.vector_norm(table, dim=1).square().dot(weights).mul(0.5)
+        return torch.dot(torch.linalg.vector_norm(table, dim=1).square(), weights) * 0.5
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -90,7 +90,7 @@ def train(
     Raises:
         TrainingError: a loss, gradient or embedding is not finite; the message has the step.
     """
-    run = _Run(network, graph, settings, seed)
+    run = TrainingLoop(network, graph, settings, seed)
     if resume_from is not None:
         run.restore(*resume_from)
     started = time.perf_counter() - run.progress.seconds
@@ -109,7 +109,7 @@ def train(
     return progress
 
 
-class _Run:
+class TrainingLoop:
     """Parameters, optimiser and best parameters of one run."""
 
     def __init__(self, network: nn.Module, graph: BipartiteGraph, settings: TrainingSettings, seed: int) -> None:

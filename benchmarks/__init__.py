@@ -1,0 +1,1 @@
+"""Side-by-side measurements: `make bench` writes `benchmarks/RESULTS.md`."""

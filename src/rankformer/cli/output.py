@@ -1,0 +1,104 @@
+"""What commands print: tables and lines for people, one JSON document for programs."""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+
+
+def console(stderr: bool = False) -> "Console":
+    """Return a console on stdout or stderr that prints texts as they are, without guessing at colours in them."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def show(*lines: str) -> None:
+    """Print lines on stdout, however long, without wrapping."""
+    for line in lines:
+        console().print(printable(line), soft_wrap=True)
+
+
+def show_note(line: str, label: str = "note", style: str = "bold") -> None:
+    """Print one labelled line on stderr, where it cannot disturb what a program reads from stdout."""
+    from rich.text import Text
+
+    text = Text.assemble((f"{label}: ", style), printable(" ".join(line.split("\n"))))
+    console(stderr=True).print(text, soft_wrap=True)
+
+
+def show_warning(line: str) -> None:
+    """Print one line on stderr that the user should know of."""
+    show_note(line, "warning", "bold yellow")
+
+
+def show_error(line: str, label: str = "error") -> None:
+    """Print the one line on stderr that a failed command leaves."""
+    show_note(line, label, "bold red")
+
+
+def show_json(document: Any) -> None:
+    """Print one JSON document on stdout; numbers that JSON has no word for become null."""
+    plain_ascii = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
+    text = json.dumps(_finite(document), indent=2, ensure_ascii=plain_ascii, allow_nan=False, default=str)
+    sys.stdout.write(text + "\n")
+
+
+def show_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, numbers: Sequence[str] = ()
+) -> None:
+    """Print a table on stdout.
+
+    Args:
+        headings: of the columns.
+        rows: the cells; texts are shown as they are, floats with four digits.
+        title: above the table.
+        numbers: the headings of the columns to align on the right.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=None if title is None else _text(title),
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(cell) for cell in row))
+    console().print(table)
+
+
+def printable(text: str) -> str:
+    """Return the text with line ends, escape codes and other controls spelt out, safe to show on a terminal."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _text(value: Any) -> "Text":
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    if value is None:
+        return Text("")
+    return Text(f"{value:.4f}" if isinstance(value, float) else printable(str(value)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

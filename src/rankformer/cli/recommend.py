@@ -1,0 +1,126 @@
+"""`rankformer recommend`: ranked lists from a run."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.progress import busy
+from rankformer.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from rankformer.data.id_map import IdMap
+    from rankformer.retrieval.recommendations import Recommendations
+
+EXAMPLES = """Examples:
+
+rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
+
+rankformer recommend runs/demo --users ids.txt --json
+
+rankformer recommend runs/demo --all -k 20 --out lists.parquet
+"""
+
+Length = Annotated[int, typer.Option("-k", metavar="K", help="Length of a list; shorter where fewer items remain.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command(name="recommend", epilog=EXAMPLES)(recommend)
+
+
+def recommend(
+    run: RunArgument,
+    user: Annotated[list[str] | None, typer.Option(metavar="ID", help="A user; may be repeated.")] = None,
+    users: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Text file with one user id per line; - reads stdin.")
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every user of the training data.")] = False,
+    k: Length = 10,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="Also list items that the user already has.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a csv, tsv, parquet or jsonl file instead.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the items that RUN ranks highest for users.
+
+    Say for whom in exactly one way: --user, --users or --all. Ids are those of the training data, whatever their type.
+    """
+    from rankformer.data.writers import check_writable
+    from rankformer.run_folder import load_run
+
+    if sum((bool(user), users is not None, everyone)) != 1:
+        raise ConfigError("say for whom in exactly one way: --user ID (may be repeated), --users FILE or --all")
+    if out is not None:
+        check_writable(out)
+    recommender = load_run(run).recommender
+    asked = None if everyone else _raw_ids(recommender.user_ids, user or _lines_of(users))
+    with busy("ranking"):
+        lists = recommender.recommend(asked, k, include_seen=include_seen)
+    if out is not None:
+        _write(lists, out, json)
+    elif json:
+        show_json({"recommendations": rows_of(lists)})
+    else:
+        _show_lists(lists, recommender.user_ids.ids.to_pylist() if asked is None else asked)
+
+
+def rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
+    """Return one dictionary per place of the lists, with a title only where one is known."""
+    return [
+        {name: value for name, value in row.items() if name != "title" or value is not None} for row in lists.to_dicts()
+    ]
+
+
+def show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
+    """Print one list as a table; `item` is the key of the listed item."""
+    titled = any(row.get("title") is not None for row in rows)
+    headings = ("rank", "item", *(["title"] if titled else []), "score")
+    cells = [[row["rank"], row[item], *([row.get("title")] if titled else []), row["score"]] for row in rows]
+    show_table(headings, cells, title=title, numbers=("rank", "score"))
+
+
+def _raw_ids(ids: "IdMap", texts: list[str]) -> list[Any]:
+    return list(dict.fromkeys(ids.parse(text) for text in texts))
+
+
+def _lines_of(path: Path | None) -> list[str]:
+    """Return the lines of a text file that are not empty."""
+    assert path is not None
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); expected one user id per line") from error
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise DataError(f"{path} has no lines; expected one user id per line")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _write(lists: "Recommendations", path: Path, json: bool) -> None:
+    from rankformer.data.writers import write_table
+
+    write_table(lists.to_arrow(), path)
+    if json:
+        show_json({"out": str(path), "rows": len(lists)})
+    else:
+        show(f"wrote {len(lists):,} rows to {path}")
+
+
+def _show_lists(lists: "Recommendations", asked: list[Any]) -> None:
+    by_user: dict[Any, list[dict[str, Any]]] = {user: [] for user in asked}
+    for row in rows_of(lists):
+        by_user[row["user_id"]].append(row)
+    for user, rows in by_user.items():
+        if rows:
+            show_ranking(rows, "item_id", f"for {user}")
+        else:
+            show(f"for {user}: nothing is left to recommend (--include-seen lists what the user has)")

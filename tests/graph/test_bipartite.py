@@ -1,0 +1,51 @@
+"""The graph holds every pair once in user order and once in item order."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import DataError
+from rankformer.graph.bipartite import BipartiteGraph
+
+
+@st.composite
+def logs(draw):
+    n, m = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, m - 1)), min_size=1, max_size=60))
+    users, items = zip(*pairs, strict=True)
+    return Interactions.from_indices(users, items, n, m)
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs())
+def test_both_orders_hold_the_pairs_of_the_log_and_agree(data):
+    graph = BipartiteGraph.from_interactions(data)
+    n, size = data.num_users, len(data)
+    wanted = sorted(zip(data.users.tolist(), data.items.tolist(), strict=True))
+    assert list(zip(graph.edge_users.tolist(), (graph.edge_items - n).tolist(), strict=True)) == wanted
+    by_item = list(zip(graph.owners[size:].tolist(), graph.neighbours[size:].tolist(), strict=True))
+    assert by_item == sorted((n + item, user) for user, item in wanted)
+    edges = graph.edge_of[size:].long()
+    assert torch.equal(graph.edge_users[edges], graph.neighbours[size:])
+    assert torch.equal(graph.edge_items[edges], graph.owners[size:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs())
+def test_ptr_and_degree_count_parallel_edges_and_isolated_nodes(data):
+    graph = BipartiteGraph.from_interactions(data)
+    counts = np.concatenate(
+        [np.bincount(data.users, minlength=data.num_users), np.bincount(data.items, minlength=data.num_items)]
+    )
+    assert graph.degree.tolist() == counts.tolist()
+    assert graph.ptr.tolist() == [0, *np.cumsum(counts).tolist()]
+    for node in range(graph.num_nodes):
+        assert set(graph.owners[graph.ptr[node] : graph.ptr[node + 1]].tolist()) <= {node}
+
+
+def test_an_empty_log_is_refused_by_name():
+    with pytest.raises(DataError, match="nothing here has no pair"):
+        BipartiteGraph.from_interactions(Interactions.from_indices([], [], 3, 3, name="nothing here"))

@@ -1,0 +1,91 @@
+"""Settings: frozen values that refuse what they do not know, in one line."""
+
+from typing import Literal
+
+import pytest
+from pydantic import Field, ValidationError, field_validator
+
+from rankformer.errors import ConfigError
+from rankformer.settings import Settings
+
+
+class Inner(Settings):
+    width: int = 3
+
+
+class Oven(Settings):
+    heat: float = Field(default=180.0, gt=0)
+    """Degrees."""
+    mode: Literal["fan", "grill"] = "fan"
+    """Where the heat comes from."""
+    minutes: int
+    """How long."""
+    inner: Inner = Inner()
+
+    @field_validator("minutes")
+    @classmethod
+    def _odd_minutes_only(cls, minutes):
+        if minutes % 2 == 0:
+            raise ConfigError("minutes must be odd")
+        return minutes
+
+
+def test_defaults_and_given_values_are_held():
+    oven = Oven(minutes=5, mode="grill")
+    assert (oven.heat, oven.mode, oven.minutes, oven.inner.width) == (180.0, "grill", 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"minutes": 5, "haet": 3}, "^unknown setting 'haet'; did you mean 'heat'\\?$"),
+        ({"minutes": 5, "zzz": 3}, "^unknown setting 'zzz'; known settings are heat, mode, minutes, inner$"),
+        ({}, "^setting 'minutes' is missing; give it a value$"),
+        ({"minutes": 5, "heat": -1}, "^heat=-1: input should be greater than 0$"),
+        ({"minutes": 5, "heat": float("nan")}, "^heat=nan: "),
+        ({"minutes": 5, "heat": float("inf")}, "^heat=inf: "),
+        ({"minutes": 5, "mode": "steam"}, "^mode='steam': input should be 'fan' or 'grill'$"),
+        ({"minutes": 4}, "^minutes must be odd$"),
+        ({"minutes": 1.5}, "^minutes=1.5: "),
+        ({"minutes": 5, "inner": {"width": "x"}}, "^width='x': "),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_its_name(given, complaint):
+    for make in (lambda: Oven(**given), lambda: Oven.model_validate(given)):
+        with pytest.raises(ConfigError, match=complaint) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+
+def test_json_is_checked_alike():
+    assert Oven.model_validate_json('{"minutes": 7}').minutes == 7
+    with pytest.raises(ConfigError, match="haet"):
+        Oven.model_validate_json('{"minutes": 7, "haet": 1}')
+    with pytest.raises(ConfigError) as caught:
+        Oven.model_validate_json("{")
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_cannot_be_changed_in_place():
+    with pytest.raises(ValidationError, match="frozen"):
+        Oven(minutes=5).heat = 3
+
+
+def test_replace_gives_a_checked_copy():
+    oven = Oven(minutes=5)
+    assert oven.replace(heat=20).heat == 20
+    assert oven.heat == 180
+    with pytest.raises(ConfigError, match="heat=-1"):
+        oven.replace(heat=-1)
+    with pytest.raises(ConfigError, match="did you mean 'heat'"):
+        oven.replace(haet=1)
+
+
+def test_equal_settings_are_equal_and_hash_alike():
+    assert Oven(minutes=5) == Oven(minutes=5, heat=180)
+    assert len({Oven(minutes=5), Oven(minutes=5), Oven(minutes=7)}) == 2
+
+
+def test_docstrings_under_fields_become_their_descriptions():
+    assert Oven.model_fields["heat"].description == "Degrees."

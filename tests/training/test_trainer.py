@@ -1,0 +1,294 @@
+"""The training loop: stopping, best parameters, batches, determinism, and resuming bit for bit."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rankformer.data.interactions import Interactions
+from rankformer.data.source import DataSource
+from rankformer.embeddings import Embeddings
+from rankformer.errors import TrainingError
+from rankformer.evaluation.validator import make_validator
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.rankformer import Rankformer, RankformerNetwork, RankformerSettings
+from rankformer.training.checkpoint import CheckpointStore
+from rankformer.training.settings import TrainingSettings
+from rankformer.training.trainer import train
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These graphs are far too small to share out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def random_log(n=30, m=20, size=200, seed=0):
+    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
+    return Interactions.from_indices(pairs // m, pairs % m, n, m)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return BipartiteGraph.from_interactions(random_log())
+
+
+class Counter(nn.Module):
+    """A toy network: its one parameter goes down by the learning rate at every step, and each batch is kept."""
+
+    def __init__(self, on_step=lambda step, value: value.sum()):
+        super().__init__()
+        self.value = nn.Parameter(torch.zeros(1))
+        self.on_step = on_step
+        self.batches = []
+
+    def loss(self, graph, batch, l2):
+        self.batches.append(batch)
+        return self.on_step(batch.step, self.value)
+
+    def embeddings(self, graph):
+        ones = torch.ones(graph.num_nodes, 1) * self.value
+        return Embeddings(ones[: graph.num_users], ones[graph.num_users :])
+
+
+class Script:
+    """A `validate` that returns the given values in turn and keeps what the parameter was."""
+
+    def __init__(self, values, metric="ndcg@20"):
+        self.values, self.metric, self.seen = list(values), metric, []
+
+    def __call__(self, embeddings):
+        self.seen.append(embeddings.users[0, 0].item())
+        return {self.metric: self.values[len(self.seen) - 1], "recall@20": 0.0}
+
+
+def epochs_validated(events):
+    return [event["epoch"] for event in events if event["event"] == "validation"]
+
+
+def test_the_best_parameters_are_restored_and_the_best_epoch_told(graph):
+    network, script, events = Counter(), Script([0.1, 0.5, 0.3, 0.4]), []
+    settings = TrainingSettings(epochs=8, validate_every=2, patience=10)
+    progress = train(network, graph, settings, seed=0, validate=script, on_event=events.append)
+    assert (progress.best_epoch, progress.best_value, progress.epoch) == (4, 0.5, 8)
+    assert network.value.item() == script.seen[1] != script.seen[-1]
+    assert [event["best"] for event in events if event["event"] == "validation"] == [True, True, False, False]
+
+
+def test_an_equal_value_is_not_better(graph):
+    script = Script([0.5, 0.5, 0.5])
+    progress = train(Counter(), graph, TrainingSettings(epochs=3, validate_every=1), seed=0, validate=script)
+    assert progress.best_epoch == 1
+
+
+def test_training_stops_after_patience_validations_without_a_better_value(graph):
+    network, script, events = Counter(), Script([0.1, 0.2, 0.1, 0.3, 0.2, 0.2, 0.2, 0.9]), []
+    settings = TrainingSettings(epochs=100, validate_every=3, patience=3)
+    progress = train(network, graph, settings, seed=0, validate=script, on_event=events.append)
+    assert epochs_validated(events) == [3, 6, 9, 12, 15, 18, 21]
+    assert (progress.epoch, progress.best_epoch, progress.validations_since_best) == (21, 12, 3)
+    assert network.value.item() == script.seen[3]
+
+
+def test_the_last_epoch_is_validated_even_off_the_beat(graph):
+    events, script = [], Script([0.1, 0.2, 0.3])
+    settings = TrainingSettings(epochs=7, validate_every=3)
+    assert train(Counter(), graph, settings, seed=0, validate=script, on_event=events.append).best_epoch == 7
+    assert epochs_validated(events) == [3, 6, 7]
+    assert [event["epoch"] for event in events if event["event"] == "epoch"] == list(range(1, 8))
+
+
+def test_without_validation_the_last_epoch_counts(graph):
+    network = Counter()
+    progress = train(network, graph, TrainingSettings(epochs=5, learning_rate=0.5), seed=0)
+    assert (progress.best_epoch, progress.best_value) == (5, None)
+    assert network.value.item() == pytest.approx(-2.5, abs=1e-4)
+
+
+def test_the_metric_of_the_settings_decides(graph):
+    script = Script([0.1, 0.9], metric="recall@5")
+    settings = TrainingSettings(epochs=2, validate_every=1, metric="recall@5")
+    assert train(Counter(), graph, settings, seed=0, validate=script).best_value == 0.9
+
+
+def not_finite_loss(step, value):
+    return value.sum() * (float("nan") if step == 3 else 1.0)
+
+
+def not_finite_gradient(step, value):
+    # The root of 0 is 0 and its slope infinite: a finite loss whose gradient is not.
+    return value.sum() + ((value * 0).abs().sqrt().sum() if step == 3 else 0.0)
+
+
+@pytest.mark.parametrize(("on_step", "culprit"), [(not_finite_loss, "loss"), (not_finite_gradient, "gradient")])
+def test_what_is_not_finite_stops_training_at_once_with_the_step(graph, on_step, culprit):
+    network, events = Counter(on_step), []
+    settings = TrainingSettings(epochs=10, batch_size=80)  # three steps per epoch
+    with pytest.raises(TrainingError, match=rf"step 3 \(epoch 1\): the {culprit} is not finite.*learning_rate"):
+        train(network, graph, settings, seed=0, on_event=events.append)
+    assert len(network.batches) == 3
+    assert events == []
+    assert torch.isfinite(network.value).all(), "the step that failed must not be taken"
+
+
+def test_embeddings_that_are_not_finite_stop_training_before_validation(graph):
+    network, script = Counter(), Script([0.1])
+    settings = TrainingSettings(epochs=1, learning_rate=3e38)
+    network.value.data.fill_(-3e38)
+    with pytest.raises(TrainingError, match="step 1 .*embeddings are not finite"):
+        train(network, graph, settings, seed=0, validate=script)
+    assert script.seen == []
+
+
+def test_a_mini_batch_epoch_visits_every_edge_once_in_an_order_of_its_own(graph):
+    network = Counter()
+    train(network, graph, TrainingSettings(epochs=3, batch_size=64), seed=0)
+    per_epoch = [torch.cat([batch.edges for batch in network.batches[start : start + 4]]) for start in (0, 4, 8)]
+    assert [len(batch.edges) for batch in network.batches[:4]] == [64, 64, 64, 8]
+    for order in per_epoch:
+        assert torch.equal(order.sort().values, torch.arange(graph.num_edges))
+        assert not torch.equal(order, torch.arange(graph.num_edges))
+    assert not torch.equal(per_epoch[0], per_epoch[1])
+    assert not torch.equal(per_epoch[1], per_epoch[2])
+    assert [batch.step for batch in network.batches] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("size", [None, 200, 10_000])
+def test_a_batch_that_holds_everything_is_the_full_batch(graph, size):
+    network = Counter()
+    train(network, graph, TrainingSettings(epochs=2, batch_size=size), seed=0)
+    assert [batch.edges for batch in network.batches] == [None, None]
+    assert [len(batch.negatives) for batch in network.batches] == [graph.num_edges] * 2
+    assert not torch.equal(network.batches[0].negatives, network.batches[1].negatives)
+
+
+def test_a_seed_decides_order_and_negatives(graph):
+    runs = [Counter() for _ in range(3)]
+    for network, seed in zip(runs, (1, 1, 2), strict=True):
+        train(network, graph, TrainingSettings(epochs=1, batch_size=64), seed=seed)
+    first, same, other = (
+        [torch.cat([getattr(batch, part) for batch in run.batches]) for part in ("edges", "negatives")] for run in runs
+    )
+    assert torch.equal(first[0], same[0])
+    assert torch.equal(first[1], same[1])
+    assert not torch.equal(first[0], other[0])
+    assert not torch.equal(first[1], other[1])
+
+
+def small_settings(**changes):
+    defaults = {"epochs": 12, "validate_every": 2, "learning_rate": 0.05, "embedding_dim": 8, "num_layers": 2}
+    return RankformerSettings(**{**defaults, **changes})
+
+
+def train_rankformer(graph, settings, seed=0, **options):
+    network, events = RankformerNetwork(graph.num_nodes, settings, seed), []
+    progress = train(network, graph, settings, seed=seed, on_event=events.append, **options)
+    return network.table.detach().clone(), events, progress
+
+
+def without_seconds(events):
+    return [{name: value for name, value in event.items() if name != "seconds"} for event in events]
+
+
+@pytest.mark.parametrize("batch_size", [None, 64])
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(graph, batch_size):
+    settings = small_settings(batch_size=batch_size)
+    first, events, _ = train_rankformer(graph, settings)
+    again, same_events, _ = train_rankformer(graph, settings)
+    other, _, _ = train_rankformer(graph, settings, seed=1)
+    assert torch.equal(first, again)
+    assert without_seconds(events) == without_seconds(same_events)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("batch_size", [None, 64])
+def test_training_lowers_the_loss(graph, batch_size):
+    _, events, _ = train_rankformer(graph, small_settings(epochs=40, batch_size=batch_size))
+    losses = [event["loss"] for event in events]
+    assert losses[0] == pytest.approx(np.log(2), abs=0.05)
+    assert np.mean(losses[-3:]) < 0.7 * losses[0]
+
+
+def test_seconds_never_go_back(graph):
+    _, events, progress = train_rankformer(graph, small_settings(), validate=Script([0.1] * 12))
+    seconds = [event["seconds"] for event in events]
+    assert seconds == sorted(seconds)
+    assert progress.seconds >= seconds[-1] - 1e-3
+
+
+class KeepingStore(CheckpointStore):
+    """A store that also keeps a copy of every checkpoint, in a folder per epoch."""
+
+    def save(self, epoch, tensors, numbers):
+        super().save(epoch, tensors, numbers)
+        shutil.copytree(self.folder, self.folder.parent / f"kept-{epoch}")
+
+
+def scripted(values, settings, epoch):
+    """The script as it goes on after `epoch`."""
+    return Script(values[epoch // settings.validate_every :])
+
+
+# Rises, then falls for good: with patience 3 the run stops before its last epoch.
+VALUES = [0.1, 0.3, 0.2, 0.4, 0.1, 0.2, 0.3, 0.9, 0.9, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "values", "epochs"),
+    [(None, VALUES, 20), (64, VALUES, 20), (None, None, 7), (64, None, 7), (64, VALUES, 5)],
+    ids=["full, stops early", "mini, stops early", "full, no validation", "mini, no validation", "mini, odd end"],
+)
+def test_resuming_from_any_checkpoint_is_bitwise_the_uninterrupted_run(graph, tmp_path, batch_size, values, epochs):
+    settings = small_settings(epochs=epochs, batch_size=batch_size, patience=3)
+    store = KeepingStore(tmp_path / "checkpoint", {"seed": 0})
+    validate = scripted(values, settings, 0) if values else None
+    table, events, progress = train_rankformer(graph, settings, validate=validate, store=store)
+    kept = sorted(int(folder.name.partition("-")[2]) for folder in tmp_path.glob("kept-*"))
+    assert kept == [epoch for epoch in range(1, progress.epoch + 1) if epoch % 2 == 0 or epoch == epochs]
+    for epoch in kept:
+        state = CheckpointStore(tmp_path / f"kept-{epoch}", {"seed": 0}).load()
+        validate = scripted(values, settings, epoch) if values else None
+        again, later, end = train_rankformer(graph, settings, validate=validate, resume_from=state)
+        assert torch.equal(again, table), f"from epoch {epoch}"
+        past = [event for event in events if event["epoch"] <= epoch]
+        assert without_seconds(past + later) == without_seconds(events)
+        assert (end.epoch, end.step) == (progress.epoch, progress.step)
+        assert (end.best_epoch, end.best_value) == (progress.best_epoch, progress.best_value)
+        assert end.validations_since_best == progress.validations_since_best
+
+
+def test_a_resumed_run_does_not_start_its_clock_again(graph, tmp_path):
+    settings = small_settings(epochs=4)
+    store = KeepingStore(tmp_path / "checkpoint", {})
+    train_rankformer(graph, settings, store=store)
+    tensors, numbers = CheckpointStore(tmp_path / "kept-2", {}).load()
+    _, events, _ = train_rankformer(graph, settings, resume_from=(tensors, {**numbers, "seconds": 1000.0}))
+    assert events[0]["seconds"] >= 1000
+
+
+def test_further_numbers_travel_with_each_checkpoint(graph, tmp_path):
+    store = CheckpointStore(tmp_path / "checkpoint", {})
+    train_rankformer(graph, small_settings(epochs=2), store=store, extra_numbers=lambda: {"lines": 17})
+    _, numbers = store.load()
+    assert numbers["lines"] == 17
+    assert numbers["epoch"] == 2
+
+
+@pytest.mark.skipif("RANKFORMER_DATA" not in os.environ, reason="RANKFORMER_DATA names no folder with the real data")
+@pytest.mark.parametrize("name", ["ali-display", "epinions"])
+def test_real_data_trains_two_epochs_with_falling_loss_and_a_finite_validation(name):
+    learn, valid, _ = DataSource(source=name).load()
+    model = Rankformer(epochs=2, validate_every=1, num_layers=2).fit(learn, valid=valid)
+    losses = [event["loss"] for event in model.log if event["event"] == "epoch"]
+    values = [event["ndcg@20"] for event in model.log if event["event"] == "validation"]
+    assert losses[1] < losses[0]
+    assert len(values) == 2
+    assert all(0 < value < 1 for value in values)
+    assert model.embeddings.is_finite()
+    assert make_validator(learn, valid)(model.embeddings)["ndcg@20"] == pytest.approx(max(values))
