@@ -104,7 +104,8 @@ def report(results: dict[str, object]) -> str:
     ]
     lines += [
         f"| {row['dataset']} | {row['textbook']} | {row['ours']} | **{row['faster']:.1f} x** "
-        f"| {row['textbook_mb']:.0f} MB | {row['ours_mb']:.0f} MB | {row['memory_share']:.2f} | {row['extra_memory_share']:.2f} |"
+        f"| {row['textbook_mb']:.0f} MB | {row['ours_mb']:.0f} MB | {row['memory_share']:.2f} "
+        f"| {row['extra_memory_share']:.2f} |"
         for row in results["steps"]
     ]
     lines += [

@@ -33,9 +33,14 @@ def test_readers_see_the_old_bytes_until_the_new_are_whole(target):
 
 def test_a_failure_keeps_the_old_bytes_and_cleans_up(target):
     write_bytes_atomic(target, b"old")
-    with pytest.raises(KeyboardInterrupt), atomic_path(target) as temporary:
-        temporary.write_bytes(b"half")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with atomic_path(target) as temporary:
+            temporary.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert target.read_bytes() == b"old"
     assert os.listdir(target.parent) == ["file.bin"]
 

@@ -12,6 +12,7 @@ Files are written under temporary names, fsynced and renamed, the manifest last:
 Loading verifies every checksum, shape and index range before use.
 """
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ FORMAT = "rankformer-run"
 VERSION = 1
 MANIFEST = "manifest.json"
 FILES = ("embeddings.safetensors", "users.parquet", "items.parquet", "history.parquet", "log.jsonl")
+_PARTS = {"model": str, "seed": int} | dict.fromkeys(
+    ("settings", "versions", "data", "metrics", "protocol", "files"), dict
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +132,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         found = f"{manifest.get('format')} version {manifest.get('version')}"
         raise RunFolderError(f"{folder / MANIFEST}: found {found}, this package reads {FORMAT} version {VERSION}")
+    for part, kind in _PARTS.items():
+        if not isinstance(manifest.get(part), kind):
+            raise RunFolderError(f"{folder / MANIFEST} does not say its {part}; it is not a run this package wrote")
     return manifest
 
 
@@ -143,12 +150,15 @@ def load_run(folder: Path) -> Run:
     tensors = _guarded(folder / FILES[0], lambda path: load_tensors(path.read_bytes()))
     embeddings = _guarded(folder / FILES[0], lambda path: _embeddings_of(tensors))
     user_ids = _guarded(folder / "users.parquet", lambda path: IdMap(_column(path, "id")))
-    items = _guarded(folder / "items.parquet", pq.read_table)
+    items = _guarded(folder / "items.parquet", _read_table)
     item_ids = _guarded(folder / "items.parquet", lambda path: IdMap(items["id"].combine_chunks()))
-    titles = items["title"].combine_chunks() if "title" in items.column_names else None
+    titles = _guarded(folder / "items.parquet", lambda path: _titles_of(items))
 
     def history_of(path: Path) -> Interactions:
-        pairs = [_column(path, name).to_numpy(zero_copy_only=False) for name in ("user", "item")]
+        columns = [_column(path, name) for name in ("user", "item")]
+        if not all(pa.types.is_integer(column.type) for column in columns):
+            raise DataError("indices must be whole numbers")
+        pairs = [column.to_numpy(zero_copy_only=False) for column in columns]
         name = str(manifest["data"].get("history", "history"))
         return Interactions(pairs[0], pairs[1], user_ids, item_ids, item_titles=titles, name=name)
 
@@ -160,7 +170,7 @@ def load_run(folder: Path) -> Run:
         seed=manifest["seed"],
         recommender=recommender,
         parameters={name[8:]: value for name, value in tensors.items() if name.startswith("network.")},
-        log=[json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()],
+        log=_guarded(folder / "log.jsonl", lambda path: [json.loads(line) for line in path.read_bytes().splitlines()]),
         data=manifest["data"],
         metrics=manifest["metrics"],
         protocol=manifest["protocol"],
@@ -168,8 +178,8 @@ def load_run(folder: Path) -> Run:
     )
 
 
-def _verify(path: Path, expected: dict[str, Any] | None) -> None:
-    if expected is None:
+def _verify(path: Path, expected: Any) -> None:
+    if not isinstance(expected, dict) or not {"size", "sha256"} <= expected.keys():
         raise RunFolderError(f"{path.parent / MANIFEST} does not list {path.name}; the run is incomplete")
     if not path.is_file():
         raise RunFolderError(f"{path} is missing; the run is incomplete, copy the whole folder again")
@@ -190,13 +200,31 @@ def _guarded(path: Path, read: Callable[[Path], T]) -> T:
 
 def _embeddings_of(tensors: dict[str, Tensor]) -> Embeddings:
     embeddings = Embeddings(tensors["users"], tensors["items"])
-    if embeddings.users.dtype not in (torch.float32, torch.float64) or not embeddings.is_finite():
-        raise DataError("embeddings must be finite 32 or 64 bit numbers")
+    kinds = {embeddings.users.dtype, embeddings.items.dtype}
+    if kinds not in ({torch.float32}, {torch.float64}) or not embeddings.is_finite():
+        raise DataError("embeddings must be finite numbers, all of 32 or all of 64 bits")
     return embeddings
 
 
+def _titles_of(items: pa.Table) -> pa.Array | None:
+    if "title" not in items.column_names:
+        return None
+    titles = items["title"].combine_chunks()
+    if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
+        raise DataError(f"titles must be texts; found {titles.type}")
+    return titles
+
+
 def _column(path: Path, name: str) -> pa.Array:
-    return pq.read_table(path, columns=[name])[name].combine_chunks()
+    return _read_table(path)[name].combine_chunks()
+
+
+def _read_table(path: Path) -> pa.Table:
+    """Return a table with the column types it was written with; Parquet alone turns seconds into milliseconds."""
+    table, metadata = pq.read_table(path), pq.read_metadata(path).metadata or {}
+    if b"ARROW:schema" not in metadata:
+        return table
+    return table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
 
 
 def _write_table(target: Path, columns: dict[str, pa.Array]) -> None:

@@ -125,7 +125,7 @@ def test_every_flipped_bit_of_the_pointer_is_refused_by_name(store):
             damaged = bytearray(whole)
             damaged[position] ^= 1 << bit
             pointer.write_bytes(damaged)
-            with pytest.raises(RunFolderError, match="latest.json"):
+            with pytest.raises(RunFolderError, match=r"latest\.json"):
                 store.load()
 
 
@@ -136,7 +136,7 @@ def test_flipped_bits_of_the_tensors_are_refused_by_name(store):
         damaged = bytearray(whole)
         damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
-        with pytest.raises(RunFolderError, match="epoch-00000005.safetensors is damaged"):
+        with pytest.raises(RunFolderError, match=r"epoch-00000005\.safetensors is damaged"):
             store.load()
 
 
@@ -152,7 +152,7 @@ def test_truncation_and_growth_are_refused_by_name(store, name):
 
 def test_missing_tensors_are_refused_by_name(store):
     (store.folder / "epoch-00000005.safetensors").unlink()
-    with pytest.raises(RunFolderError, match="epoch-00000005.safetensors is missing.*without --resume"):
+    with pytest.raises(RunFolderError, match=r"epoch-00000005\.safetensors is missing.*without --resume"):
         store.load()
 
 
@@ -193,5 +193,5 @@ def test_a_pointer_without_a_part_is_refused_by_name(store, name):
     content = json.loads((store.folder / "latest.json").read_bytes())
     del content["seal"], content[name]
     (store.folder / "latest.json").write_bytes(sealed_json(content))
-    with pytest.raises(RunFolderError, match="latest.json"):
+    with pytest.raises(RunFolderError, match=r"latest\.json"):
         store.load()

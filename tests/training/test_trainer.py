@@ -141,7 +141,7 @@ def test_embeddings_that_are_not_finite_stop_training_before_validation(graph):
     network, script = Counter(), Script([0.1])
     settings = TrainingSettings(epochs=1, learning_rate=3e38)
     network.value.data.fill_(-3e38)
-    with pytest.raises(TrainingError, match="step 1 .*embeddings are not finite"):
+    with pytest.raises(TrainingError, match=r"step 1 .*embeddings are not finite"):
         train(network, graph, settings, seed=0, validate=script)
     assert script.seen == []
 

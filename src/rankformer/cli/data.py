@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
-from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy, download_progress
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rankformer.data.registry import Dataset
 
+LIST_EXAMPLES = """Example:
+
+rankformer data list
+"""
 INFO_EXAMPLES = """Examples:
 
 rankformer data info demo
@@ -37,11 +41,11 @@ rankformer data download epinions
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     group = typer.Typer(help="List, look at, split, convert and fetch data.", epilog="Example:  rankformer data list")
-    group.command(name="list", epilog="Example:  rankformer data list --json")(list_datasets)
-    group.command(name="info", epilog=INFO_EXAMPLES)(takes_data_options(info))
-    group.command(name="split", epilog=SPLIT_EXAMPLES)(takes_data_options(split))
-    group.command(name="convert", epilog=CONVERT_EXAMPLES)(takes_data_options(convert))
-    group.command(name="download", epilog=DOWNLOAD_EXAMPLES)(download)
+    group.command(name="list", help=help_of(list_datasets), epilog=LIST_EXAMPLES)(list_datasets)
+    group.command(name="info", help=help_of(info), epilog=INFO_EXAMPLES)(takes_data_options(info))
+    group.command(name="split", help=help_of(split), epilog=SPLIT_EXAMPLES)(takes_data_options(split))
+    group.command(name="convert", help=help_of(convert), epilog=CONVERT_EXAMPLES)(takes_data_options(convert))
+    group.command(name="download", help=help_of(download), epilog=DOWNLOAD_EXAMPLES)(download)
     app.add_typer(group, name="data")
 
 
@@ -59,7 +63,13 @@ def list_datasets(json: JsonFlag = False) -> None:
     show_table(
         ("name", "users x items", "pairs", "here", "from"),
         [
-            (row["name"], f"{row['users']:,} x {row['items']:,}", f"{row['pairs']:,}", _presence(row), row["homepage"])
+            (
+                row["name"],
+                f"{row['users']:,} x {row['items']:,}",
+                f"{row['pairs']:,}",
+                _presence(row),
+                row["homepage"].removeprefix("https://"),
+            )
             for row in rows
         ],
         numbers=("users x items", "pairs"),
@@ -93,7 +103,7 @@ def _dataset_row(dataset: "Dataset") -> dict[str, Any]:
 
 def _presence(row: dict[str, Any]) -> str:
     if row["folder"] is not None:
-        return f"yes, {row['folder']}"
+        return "yes"
     if row["present"]:
         return "built in"
     return "no" if row["downloadable"] else "no, own files only"

@@ -40,7 +40,11 @@ def data_options(
     ] = None,
     header: Annotated[
         bool | None,
-        _flag("--header/--no-header", help="Whether csv and tsv files start with column names (looked for if unsaid)."),
+        _flag(
+            "--header/--no-header",
+            metavar="",
+            help="Whether csv and tsv files start with column names (looked for if unsaid).",
+        ),
     ] = None,
     duplicates: Annotated[
         str | None, _flag("--duplicates", metavar="keep|merge", help="Whether repeated pairs stay or become one.")
@@ -53,10 +57,12 @@ def data_options(
     ] = None,
     split: Annotated[
         str | None,
-        _flag("--split", metavar="random|random-per-user|last|time", help="How one log becomes three parts."),
+        _flag(
+            "--split", metavar="KIND", help="How one log becomes three parts: random, random-per-user, last or time."
+        ),
     ] = None,
     parts: Annotated[
-        str | None, _flag("--parts", metavar="0.7,0.1,0.2", help="Shares of train, valid and test.")
+        str | None, _flag("--parts", metavar="A,B,C", help="Shares of train, valid and test, such as 0.7,0.1,0.2.")
     ] = None,
     split_seed: Annotated[int | None, _flag("--split-seed", metavar="N", help="Chooses the random splits.")] = None,
 ) -> dict[str, Any]:
@@ -92,6 +98,9 @@ def data_source(data: str, options: Mapping[str, Any]) -> "DataSource":
 
 def _shares(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(share) for share in text.split(","))
+        shares = tuple(float(share) for share in text.split(","))
     except ValueError:
-        raise ConfigError(f"--parts {text}: expected three numbers with commas, such as 0.7,0.1,0.2") from None
+        shares = ()
+    if len(shares) != 3:
+        raise ConfigError(f"--parts {text}: expected three shares with commas, such as 0.7,0.1,0.2")
+    return shares

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import data_source, takes_data_options
-from rankformer.cli.output import JsonFlag, show, show_json, show_table, show_warning
+from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table, show_warning
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
@@ -30,7 +30,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `r
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="evaluate", epilog=EXAMPLES)(takes_data_options(evaluate))
+    app.command(name="evaluate", help=help_of(evaluate), epilog=EXAMPLES)(takes_data_options(evaluate))
 
 
 def evaluate(

@@ -76,7 +76,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
     except BaseException as problem:
-        return _report(problem, debug)
+        return _report(problem, arguments, debug)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -94,14 +94,14 @@ def _show_any_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _report(problem: BaseException, debug: bool) -> int:
+def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
     """Show a problem in one line and return the exit code it stands for."""
     if isinstance(problem, BrokenPipeError | SystemExit):
         return _leave_quietly()
     if debug:
         traceback.print_exception(problem)
     if isinstance(problem, UsageError):
-        show_error(_usage_line(problem))
+        show_error(_usage_line(problem, arguments))
         return 2
     if isinstance(problem, Interrupted | KeyboardInterrupt | typer.Abort):
         show_error(str(problem) or "interrupted", label="stopped")
@@ -117,11 +117,20 @@ def _leave_quietly() -> int:
     return 1
 
 
-def _usage_line(problem: Exception) -> str:
+def _usage_line(problem: Exception, arguments: list[str]) -> str:
     message = problem.format_message() if hasattr(problem, "format_message") else str(problem)
-    context = getattr(problem, "ctx", None)
-    command = context.command_path if context is not None else "rankformer"
-    return f"{message[:1].lower()}{message[1:].rstrip('. ')} (see {command} --help)"
+    return f"{message[:1].lower()}{message[1:].rstrip('. ')} (see {_command_path(arguments)} --help)"
+
+
+def _command_path(arguments: list[str]) -> str:
+    """Return the words of the command that the arguments begin with, such as `rankformer data info`."""
+    command, path = typer.main.get_command(app), ["rankformer"]
+    for word in arguments:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]  # type: ignore[attr-defined]
+        path.append(word)
+    return " ".join(path)
 
 
 def _error_line(problem: BaseException) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
-from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model
@@ -20,7 +20,7 @@ rankformer models rankformer --json
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="models", epilog=EXAMPLES)(models)
+    app.command(name="models", help=help_of(models), epilog=EXAMPLES)(models)
 
 
 def models(

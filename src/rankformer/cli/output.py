@@ -1,9 +1,10 @@
 """What commands print: tables and lines for people, one JSON document for programs."""
 
+import inspect
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,15 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+JsonFlag = Annotated[
+    bool, typer.Option("--json", metavar="", help="Print one JSON document on stdout and nothing else.")
+]
+
+
+def help_of(command: Callable[..., None]) -> str:
+    """Return the docstring of a command with each paragraph on one line, for the terminal to wrap."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def console(stderr: bool = False) -> "Console":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
@@ -29,7 +29,7 @@ Length = Annotated[int, typer.Option("-k", metavar="K", help="Length of a list; 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="recommend", epilog=EXAMPLES)(recommend)
+    app.command(name="recommend", help=help_of(recommend), epilog=EXAMPLES)(recommend)
 
 
 def recommend(
@@ -38,10 +38,10 @@ def recommend(
     users: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Text file with one user id per line; - reads stdin.")
     ] = None,
-    everyone: Annotated[bool, typer.Option("--all", help="Every user of the training data.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", metavar="", help="Every user of the training data.")] = False,
     k: Length = 10,
     include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also list items that the user already has.")
+        bool, typer.Option("--include-seen", metavar="", help="Also list items that the user already has.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write to a csv, tsv, parquet or jsonl file instead.")

@@ -11,7 +11,8 @@ k_core = 5
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args
 
 from rankformer.errors import ConfigError
 
@@ -65,22 +66,25 @@ def chosen_model(config: dict[str, Any], flag: str | None) -> str:
 
 def chosen_settings(method: "type[Model]", config: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return the checked settings of a method: its defaults, changed by the file, changed by --set."""
-    changes = {**config.get("settings", {}), **dict(parse_assignment(text) for text in assignments)}
+    fields = method.settings_class.model_fields
+    changes = dict(config.get("settings", {}))
+    for key, text in map(parse_assignment, assignments):
+        may_be_none = key in fields and NoneType in get_args(fields[key].annotation)
+        changes[key] = None if may_be_none and text.lower() == "none" else parse_value(text)
     return method.settings_class(**changes).model_dump()
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """Return key and value of `key=value`; the value is read as TOML, `none` as None, anything else as text."""
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Return key and value of `key=value`."""
     key, sign, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not sign or not key or not value:
         raise ConfigError(f"--set {text}: expected key=value, for example --set num_layers=3")
-    return key, _parse_value(value)
+    return key, value
 
 
-def _parse_value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
+def parse_value(text: str) -> Any:
+    """Return the value that a text has in TOML, such as 3, 0.5, true or "word"; any other text stays as it is."""
     try:
         content = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, show, show_json
+from rankformer.cli.output import JsonFlag, help_of, show, show_json
 from rankformer.cli.recommend import Length, rows_of, show_ranking
 
 EXAMPLES = """Example:
@@ -16,7 +16,7 @@ rankformer similar runs/demo --item book-001 -k 5
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="similar", epilog=EXAMPLES)(similar)
+    app.command(name="similar", help=help_of(similar), epilog=EXAMPLES)(similar)
 
 
 def similar(

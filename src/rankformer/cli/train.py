@@ -8,7 +8,7 @@ import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.output import JsonFlag, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
 from rankformer.cli.run_target import State, check_flags, clear, last_checkpoint, state_of
@@ -31,14 +31,14 @@ rankformer train epinions --out runs/epinions --config experiments/configs/epini
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="train", epilog=EXAMPLES)(takes_data_options(train))
+    app.command(name="train", help=help_of(train), epilog=EXAMPLES)(takes_data_options(train))
 
 
 def train(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder for the trained model; made if missing.")],
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The method; `rankformer models` lists them.  (rankformer)")
+        str | None, typer.Option(metavar="NAME", help="The method; `rankformer models` lists them. Unsaid: rankformer.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with model, seed, settings and data.")
@@ -48,16 +48,18 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, over the file's; may be repeated."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Decides the start, negatives and batches.  (0)")
+        int | None, typer.Option(min=0, metavar="N", help="Decides the start, negatives and batches. Unsaid: 0.")
     ] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")] = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Threads on the CPU; all cores if unsaid.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in RUN, if there is one.")
+        bool, typer.Option("--resume", metavar="", help="Go on from the checkpoint in RUN, if there is one.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run or checkpoint in RUN.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar="", help="Replace the run or checkpoint in RUN.")
+    ] = False,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],

@@ -56,9 +56,12 @@ def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
 
 
 def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
-    """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
-    # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit.
-    return embedding_bag(indices, rows, ptr, mode="sum", per_sample_weights=weights, include_last_offset=True)
+    """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b; not differentiable."""
+    # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that ask for a
+    # gradient would send it down a slower path that prepares its own backward, hence the detach.
+    return embedding_bag(
+        indices, rows.detach(), ptr, mode="sum", per_sample_weights=weights.detach(), include_last_offset=True
+    )
 
 
 def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:

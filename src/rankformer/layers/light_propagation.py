@@ -23,10 +23,17 @@ class _NeighbourMeans(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor) -> Tensor:
         ctx.graph = graph
-        return embedding_bag(graph.neighbours, z, graph.ptr, mode="mean", include_last_offset=True)
+        return _neighbour_sums(graph, z.detach()).mul_(_inverse_degree(graph, z.dtype))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         graph: BipartiteGraph = ctx.graph
-        shares = grads[0] * (1 / graph.degree.clamp(min=1)).to(grads[0].dtype)[:, None]
-        return None, embedding_bag(graph.neighbours, shares, graph.ptr, mode="sum", include_last_offset=True)
+        return None, _neighbour_sums(graph, grads[0] * _inverse_degree(graph, grads[0].dtype))
+
+
+def _neighbour_sums(graph: BipartiteGraph, rows: Tensor) -> Tensor:
+    return embedding_bag(graph.neighbours, rows, graph.ptr, mode="sum", include_last_offset=True)
+
+
+def _inverse_degree(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
+    return (1 / graph.degree.clamp(min=1)).to(dtype)[:, None]  # (n+m, 1)

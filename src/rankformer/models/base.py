@@ -163,6 +163,7 @@ class Model(ABC):
     @classmethod
     def from_run(cls, run: Run) -> Self:
         """Return the model that a loaded run describes."""
+        cls.settings_class.model_validate(run.settings)  # refuses names that are arguments but no settings
         model = cls(seed=run.seed, **run.settings)
         model._recommender, model.log = run.recommender, run.log
         model.restore(run.parameters)

@@ -1,0 +1,170 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rankformer.cli.main import run
+from rankformer.errors import TrainingError
+
+COMMANDS = [
+    [],
+    ["demo"],
+    ["train"],
+    ["evaluate"],
+    ["recommend"],
+    ["similar"],
+    ["models"],
+    ["data"],
+    ["data", "list"],
+    ["data", "info"],
+    ["data", "split"],
+    ["data", "convert"],
+    ["data", "download"],
+]
+
+
+def python(*arguments, **options):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_help_reads_well_and_has_an_example(cli, words):
+    outcome = cli(*words, "--help")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    assert "Usage: " + " ".join(["rankformer", *words]) in outcome.out
+    assert "rankformer " in outcome.out.split("╯")[-1]  # the example below the last panel
+
+
+def test_no_words_show_the_help(cli):
+    assert cli().out == cli("--help").out
+
+
+def test_version(cli):
+    outcome = cli("--version")
+    assert (outcome.code, outcome.out.split()[0]) == (0, "rankformer")
+
+
+def test_help_does_not_import_torch():
+    script = (
+        "import sys; from rankformer.cli.main import run; code = run(['train', '--help']); "
+        "heavy = {'torch', 'pyarrow', 'numpy', 'pydantic_core'} & set(sys.modules); print(heavy, file=sys.stderr); "
+        "sys.exit(code or bool({'torch', 'pyarrow'} & heavy))"
+    )
+    done = python("-c", script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_spin_count_is_set_before_torch_is_there():
+    script = (
+        "import os, sys; import rankformer.cli.main; "
+        "sys.exit(os.environ['GOMP_SPINCOUNT'] != '20000' or 'torch' in sys.modules)"
+    )
+    assert python("-c", script, env={"PATH": ""}).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["trian"], "error: no such command 'trian'"),
+        (["train"], "error: missing argument 'DATA' (see rankformer train --help)"),
+        (["train", "demo"], "error: missing option '--out' (see rankformer train --help)"),
+        (["train", "demo", "--out"], "(see rankformer train --help)"),
+        (["train", "demo", "--out", "x", "--frobnicate"], "no such option: --frobnicate"),
+        (["train", "demo", "--out", "x", "--seed", "one"], "invalid value for '--seed'"),
+        (["data"], "error: missing command (see rankformer data --help)"),
+        (["data", "info"], "(see rankformer data info --help)"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_usage_mistake_is_one_line(cli, words, expected):
+    outcome = cli(*words)
+    assert outcome.code == 2
+    assert expected in outcome.error
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_debug_is_taken_anywhere_and_shows_the_traceback(cli, tmp_path, place):
+    words = ["recommend", tmp_path / "none", "--all"]
+    words.insert(place, "--debug")
+    outcome = cli(*words)
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err
+    assert outcome.err.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "line"),
+    [
+        (TrainingError("step 3: the loss is not finite"), 1, "error: step 3: the loss is not finite"),
+        (
+            RuntimeError("boom\nsecond line"),
+            1,
+            "error: unexpected RuntimeError: boom second line (--debug shows where)",
+        ),
+        (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied"),
+        (OSError(28, "No space left on device"), 1, "error: No space left on device"),
+        (KeyboardInterrupt(), 130, None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_kind_of_problem_has_its_exit_code(cli, monkeypatch, problem, code, line):
+    def fail(*_, **__):
+        raise problem
+
+    monkeypatch.setattr("rankformer.run_folder.load_run", fail)
+    outcome = cli("recommend", "x", "--all")
+    assert outcome.code == code
+    assert "Traceback" not in outcome.err
+    if line is not None:
+        assert outcome.error == line
+
+
+def test_a_reader_that_leaves_is_no_error(finished):
+    script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "recommend", str(finished), "--all", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_models_tell_their_settings(cli):
+    outcome = cli("models", "--json")
+    methods = {method["name"]: method for method in outcome.json}
+    assert {"rankformer", "popularity"} <= set(methods)
+    for method in methods.values():
+        assert set(method) == {"name", "paper", "settings"}
+        for setting in method["settings"].values():
+            assert set(setting) == {"default", "type", "description"}
+            assert setting["description"]
+    assert methods["rankformer"]["settings"]["batch_size"]["type"] == "int or none"
+    assert methods["rankformer"]["settings"]["negatives"]["type"] == "push or none or pull"
+
+
+def test_models_by_name(cli):
+    assert [method["name"] for method in cli("models", "rankformer", "--json").json] == ["rankformer"]
+    shown = cli("models", "rankformer").out
+    assert "num_layers" in shown
+    assert "popularity" not in shown
+    assert "did you mean 'rankformer'" in cli("models", "rankfomer").error
+
+
+def test_json_never_has_nan(capsys):
+    from rankformer.cli.output import show_json
+
+    show_json({"a": float("nan"), "b": [float("inf"), 1.5], "c": ("é", None)})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": ["é", None]}
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    from rankformer.cli.output import printable
+
+    assert printable("a\x1b[31mb\nc é 漢") == "a\\x1b[31mb\\nc é 漢"
+
+
+def test_run_takes_the_words_of_the_process(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["rankformer", "--version"])
+    assert run() == 0
+    assert capsys.readouterr().out.startswith("rankformer ")

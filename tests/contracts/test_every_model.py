@@ -1,0 +1,246 @@
+"""What every registered method must do, on a checkerboard whose answer is known.
+
+Even users like even items, odd users odd ones. Each user has touched all items of its parity but one: the unseen items
+are that one and all of the other parity, so a method that has learned anything about taste puts it first.
+"""
+
+import re
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rankformer.data.id_map import IdMap
+from rankformer.data.interactions import Interactions
+from rankformer.errors import ConfigError
+from rankformer.evaluation.evaluator import evaluate
+from rankformer.models.registry import MODELS, load_model, model_class
+
+USERS, ITEMS = 24, 20
+USER_IDS = IdMap(pa.array([f"user {number}" for number in range(USERS)]))
+ITEM_IDS = IdMap(pa.array([100 + number for number in range(ITEMS)]))
+HELD_OUT = [2 * (user // 2 % (ITEMS // 2)) + user % 2 for user in range(USERS)]
+# Methods that know nothing of taste; all else in the contract holds for them too.
+TASTELESS = {"popularity"}
+# Where a method has such a knob, this is enough for the checkerboard.
+SMALL = {"embedding_dim": 8, "epochs": 40, "validate_every": 10, "num_layers": 2, "learning_rate": 0.05}
+
+
+def log_of(pairs, name):
+    users, items = np.array(pairs, dtype=np.int32).T
+    return Interactions(users, items, USER_IDS, ITEM_IDS, name=name)
+
+
+LIKED = [(user, item) for user in range(USERS) for item in range(user % 2, ITEMS, 2) if item != HELD_OUT[user]]
+TRAIN = log_of(LIKED, "checkerboard/train")
+TEST = log_of(list(enumerate(HELD_OUT)), "checkerboard/test")
+
+
+def make(name, seed=0, **settings):
+    kind = MODELS[name]
+    small = {knob: value for knob, value in SMALL.items() if knob in kind.settings_class.model_fields}
+    return kind(seed=seed, **{**small, **settings})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These graphs are far too small to share out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=MODELS, scope="module")
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def fitted(name):
+    return make(name).fit(TRAIN)
+
+
+def test_the_registry_names_each_method_as_the_method_does(name):
+    assert MODELS[name].name == name
+    assert model_class(name) is MODELS[name]
+    assert MODELS[name].paper
+
+
+def test_fit_returns_the_model_itself(name):
+    model = make(name)
+    assert model.fit(TRAIN) is model
+
+
+def test_a_learned_method_puts_the_held_out_item_first(name, fitted):
+    if name in TASTELESS:
+        pytest.skip(f"{name} knows nothing of taste")
+    first = fitted.recommend(k=1).table
+    assert first["user_id"].to_pylist() == USER_IDS.ids.to_pylist()
+    assert first["item_id"].to_pylist() == [100 + item for item in HELD_OUT]
+
+
+def test_lists_hold_every_unseen_item_and_no_seen_one(fitted):
+    table = fitted.recommend(k=ITEMS).table
+    seen = {(f"user {user}", 100 + item) for user, item in LIKED}
+    returned = list(zip(table["user_id"].to_pylist(), table["item_id"].to_pylist(), strict=True))
+    assert len(returned) == len(set(returned)) == USERS * ITEMS - len(LIKED)
+    assert not seen & set(returned)
+
+
+def test_scores_fall_along_each_list(fitted):
+    table = fitted.recommend(["user 3"], k=ITEMS).table
+    scores = table["score"].to_pylist()
+    assert scores == sorted(scores, reverse=True)
+    assert table["rank"].to_pylist() == list(range(1, len(scores) + 1))
+
+
+def test_similar_items_leave_the_item_itself_out(fitted):
+    similar = fitted.similar_items(103, k=5).table["similar_item_id"].to_pylist()
+    assert len(similar) == 5
+    assert 103 not in similar
+
+
+def test_evaluation_agrees_with_the_lists(name, fitted):
+    result = evaluate(fitted, TEST, metrics=["hit_rate@1", "ndcg@20", "recall@20"])
+    assert result.metrics["recall@20"] == 1.0
+    assert result.protocol.users == USERS
+    assert 0 < result.metrics["ndcg@20"] <= 1
+    assert name in TASTELESS or result.metrics["hit_rate@1"] == 1.0
+
+
+def test_save_and_load_give_the_same_model(name, fitted, tmp_path):
+    fitted.save(tmp_path / "run")
+    for again in (MODELS[name].load(tmp_path / "run"), load_model(tmp_path / "run")):
+        assert type(again) is MODELS[name]
+        assert again.settings == fitted.settings
+        assert again.seed == fitted.seed
+        assert again.log == fitted.log
+        assert again.recommend(k=5).table.equals(fitted.recommend(k=5).table)
+        assert again.parameters().keys() == fitted.parameters().keys()
+        assert all(torch.equal(value, fitted.parameters()[key]) for key, value in again.parameters().items())
+        again.save(tmp_path / "again")
+        assert load_model(tmp_path / "again").recommend(k=5).table.equals(fitted.recommend(k=5).table)
+
+
+def test_a_seed_decides_everything(name, fitted):
+    torch.manual_seed(99)
+    again = make(name).fit(TRAIN)
+    assert torch.equal(again.embeddings.users, fitted.embeddings.users)
+    assert torch.equal(again.embeddings.items, fitted.embeddings.items)
+    if name not in TASTELESS:
+        other = make(name, seed=1).fit(TRAIN)
+        assert not torch.equal(other.embeddings.users, fitted.embeddings.users)
+
+
+def test_fitting_leaves_torch_as_it_was(name):
+    state = torch.get_rng_state()
+    make(name).fit(TRAIN)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.is_grad_enabled()
+
+
+def test_embeddings_are_finite_float32_cut_from_the_graph_and_of_the_right_size(fitted):
+    embeddings = fitted.embeddings
+    assert (embeddings.num_users, embeddings.num_items) == (USERS, ITEMS)
+    assert embeddings.is_finite()
+    assert embeddings.users.dtype == embeddings.items.dtype == torch.float32
+    assert not embeddings.users.requires_grad
+    assert not embeddings.items.requires_grad
+
+
+def test_fitting_again_forgets_the_first_time(name, fitted):
+    model = make(name).fit(log_of([(0, 1), (1, 0)], "other"))
+    model.fit(TRAIN)
+    assert torch.equal(model.embeddings.users, fitted.embeddings.users)
+    assert model.log == fitted.log or len(model.log) == len(fitted.log)
+
+
+@pytest.mark.parametrize("valid", [TEST, log_of([(0, 0)], "empty").rows(np.array([], dtype=int))])
+def test_a_validation_part_may_be_given_and_may_be_empty(name, valid):
+    model = make(name).fit(TRAIN, valid=valid)
+    assert model.recommend(["user 0"], k=1).table.num_rows == 1
+
+
+def test_ids_without_a_pair_get_finite_vectors(name):
+    model = make(name).fit(log_of([pair for pair in LIKED if pair[0] != 5 and pair[1] != 7], "gaps"))
+    assert model.embeddings.is_finite()
+    assert model.recommend(["user 5"], k=ITEMS).table.num_rows == ITEMS
+
+
+def test_repeated_pairs_are_no_obstacle(name):
+    model = make(name).fit(log_of(LIKED * 3, "repeats"))
+    assert model.embeddings.is_finite()
+
+
+def test_a_run_folder_takes_log_and_checkpoints_and_then_the_run(name, tmp_path):
+    model = make(name).fit(TRAIN, valid=TEST, run_folder=tmp_path / "run")
+    again = make(name).fit(TRAIN, valid=TEST, run_folder=tmp_path / "run", resume=True)
+    assert torch.equal(again.embeddings.users, model.embeddings.users)
+    assert again.log == model.log
+    again.save(tmp_path / "run")
+    assert load_model(tmp_path / "run").log == model.log
+
+
+def test_use_before_fit_says_what_to_do(name, tmp_path):
+    model = make(name)
+    uses = {
+        "recommend": lambda: model.recommend(["user 0"]),
+        "similar_items": lambda: model.similar_items(100),
+        "embeddings": lambda: model.embeddings,
+        "save": lambda: model.save(tmp_path / "run"),
+        "evaluate": lambda: evaluate(model, TEST),
+    }
+    for use in uses.values():
+        with pytest.raises(ConfigError, match=r"is not fitted; call fit\(train\) or load\(folder\) first"):
+            use()
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_setting_is_refused_with_a_hint(name):
+    knobs = list(MODELS[name].settings_class.model_fields)
+    wrong = knobs[0] + "_" if knobs else "no_such_knob"
+    with pytest.raises(
+        ConfigError, match=f"unknown setting '{wrong}'; (did you mean '{knobs[0] if knobs else ''}'|known)"
+    ):
+        MODELS[name](**{wrong: 1})
+
+
+def test_an_unknown_device_is_refused(name):
+    with pytest.raises(ConfigError, match="device='quantum' is not a device; use auto, cpu or cuda"):
+        MODELS[name](device="quantum")
+
+
+def test_the_repr_is_one_line_with_what_was_changed(name, fitted):
+    text = repr(fitted)
+    assert text.startswith(f"{MODELS[name].__name__}(")
+    assert "\n" not in text
+    assert len(text) < 200
+    assert "seed=0" in text
+    changed = fitted.settings.model_dump(exclude_defaults=True)
+    assert all(f"{knob}={value!r}" in text for knob, value in changed.items())
+    assert "not fitted" not in text
+    assert "not fitted" in repr(make(name))
+
+
+def test_every_setting_says_what_it_is(name):
+    settings = MODELS[name].settings_class
+    assert settings.__doc__
+    for knob, field in settings.model_fields.items():
+        assert field.description, f"{name}: {knob} has no sentence under it"
+        assert field.description.endswith("."), f"{name}: {knob}"
+        assert not field.is_required(), f"{name}: {knob} has no default"
+
+
+def test_the_module_states_its_equation(name):
+    text = sys.modules[MODELS[name].__module__].__doc__
+    assert re.search(r"y_ui = ", text), f"{name}: the docstring does not say what the score is"
+
+
+def test_an_unknown_method_is_refused_with_a_hint():
+    with pytest.raises(ConfigError, match="unknown model 'rankfromer'; did you mean 'rankformer'"):
+        model_class("rankfromer")
+    with pytest.raises(ConfigError, match="known models are rankformer"):
+        model_class("zzz")

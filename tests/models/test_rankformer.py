@@ -1,0 +1,128 @@
+"""What is special to Rankformer: its layers, its settings, its runs."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import ConfigError, RunFolderError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.layers import rank_attention_reference
+from rankformer.layers.rank_attention_reference import count_matrix
+from rankformer.models.rankformer import Rankformer, RankformerNetwork, RankformerSettings
+
+
+def random_log(n=15, m=12, size=60, seed=0):
+    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
+    return Interactions.from_indices(pairs // m, pairs % m, n, m)
+
+
+@pytest.fixture
+def graph():
+    return BipartiteGraph.from_interactions(random_log())
+
+
+SMALL = {"embedding_dim": 6, "epochs": 6, "validate_every": 2, "num_layers": 1}
+
+
+def test_the_network_is_the_warm_up_and_then_the_layers_of_the_paper(graph):
+    settings = RankformerSettings(embedding_dim=6, num_layers=3, tau=0.3, alpha=2.5)
+    network = RankformerNetwork(graph.num_nodes, settings, seed=0).double()
+    n, z = graph.num_users, network.table.detach()
+    positive = count_matrix(graph, torch.float64)
+    v = torch.cat(
+        [
+            positive @ z[n:] / positive.sum(1, keepdim=True).clamp(min=1),
+            positive.T @ z[:n] / positive.sum(0)[:, None].clamp(min=1),
+        ]
+    )
+    for _ in range(3):
+        v = rank_attention_reference(graph, v, settings.rank_weights(), 0.3)
+    with torch.no_grad():
+        got = network.embeddings(graph)
+    torch.testing.assert_close(torch.cat([got.users, got.items]), v)
+
+
+def test_the_table_starts_at_a_tenth_and_its_seed_decides_it():
+    settings = RankformerSettings(embedding_dim=64)
+    table = RankformerNetwork(2000, settings, seed=0).table
+    assert table.std().item() == pytest.approx(0.1, rel=0.02)
+    assert table.mean().item() == pytest.approx(0.0, abs=0.002)
+    assert torch.equal(table, RankformerNetwork(2000, settings, seed=0).table)
+    assert not torch.equal(table, RankformerNetwork(2000, settings, seed=1).table)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"negatives": "pull"}, {"similarity": False}, {"tau": 1.5}, {"alpha": -1}, {"num_layers": -1}]
+)
+def test_settings_without_a_meaning_are_refused_before_training(settings):
+    with pytest.raises(ConfigError):
+        Rankformer(**{**SMALL, **settings}).fit(random_log())
+
+
+def test_the_log_file_holds_what_the_model_logged(tmp_path):
+    seen = []
+    model = Rankformer(**SMALL).fit(random_log(), random_log(seed=1), run_folder=tmp_path, on_event=seen.append)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines == model.log == seen
+    assert [line["event"] for line in lines[:3]] == ["epoch", "epoch", "validation"]
+
+
+def test_a_fresh_fit_in_a_used_folder_starts_over(tmp_path):
+    data = random_log(), random_log(seed=1)
+    Rankformer(**SMALL).fit(*data, run_folder=tmp_path)
+    model = Rankformer(seed=5, **SMALL).fit(*data, run_folder=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines == model.log
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda: (Rankformer(seed=1, **SMALL), random_log(), random_log(seed=1)), "its seed is 0"),
+        (lambda: (Rankformer(**{**SMALL, "tau": 0.1}), random_log(), random_log(seed=1)), "its settings"),
+        (lambda: (Rankformer(**SMALL), random_log(seed=2), random_log(seed=1)), "its train"),
+        (lambda: (Rankformer(**SMALL), random_log(), random_log(seed=2)), "its valid"),
+        (lambda: (Rankformer(**SMALL), random_log(), None), "its valid"),
+    ],
+)
+def test_going_on_with_another_seed_setting_or_data_is_refused(tmp_path, change, complaint):
+    Rankformer(**SMALL).fit(random_log(), random_log(seed=1), run_folder=tmp_path)
+    model, train, valid = change()
+    with pytest.raises(RunFolderError, match=complaint):
+        model.fit(train, valid, run_folder=tmp_path, resume=True)
+
+
+def test_an_interrupted_fit_goes_on_where_its_last_checkpoint_was(tmp_path):
+    data = random_log(), random_log(seed=1)
+    whole = Rankformer(**SMALL).fit(*data, run_folder=tmp_path / "whole")
+
+    def stop_in_epoch_five(event):
+        if event["event"] == "epoch" and event["epoch"] == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Rankformer(**SMALL).fit(*data, run_folder=tmp_path / "cut", on_event=stop_in_epoch_five)
+    with open(tmp_path / "cut" / "log.jsonl", "a") as stream:
+        stream.write('{"event": "epo')  # a line cut short
+    later = []
+    model = Rankformer(**SMALL).fit(*data, run_folder=tmp_path / "cut", resume=True, on_event=later.append)
+    assert later[0]["epoch"] == 5
+    assert torch.equal(model.embeddings.users, whole.embeddings.users)
+    assert [event.get("loss") for event in model.log] == [event.get("loss") for event in whole.log]
+    assert [json.loads(line) for line in (tmp_path / "cut" / "log.jsonl").read_text().splitlines()] == model.log
+
+
+def test_without_a_run_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Rankformer(**SMALL).fit(random_log(), random_log(seed=1))
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_user_and_one_item_are_enough():
+    model = Rankformer(**SMALL).fit(Interactions.from_indices([0], [0]))
+    assert model.embeddings.is_finite()
+    assert model.recommend().table.num_rows == 0
