@@ -114,10 +114,10 @@ def save_run(folder: Path, run: Run) -> None:
         "protocol": run.protocol,
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
-    write_bytes_atomic(folder / MANIFEST, sealed_json(manifest))
     for name in (*FILES, MANIFEST):
         for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
+    write_bytes_atomic(folder / MANIFEST, sealed_json(manifest))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -305,3 +305,11 @@ def test_a_hundred_thousand_lines_are_quick_and_small(tmp_path):
     assert seconds < 5  # 0.1 s on two cores; a Python loop over rows under tracemalloc takes much longer
     assert python_peak < 20e6  # a list of Python objects per row would take more
     assert pa.total_allocated_bytes() - arrow_before < 5e6
+
+
+def test_a_quote_that_is_never_closed_is_refused_and_a_stray_one_is_text(tmp_path):
+    (tmp_path / "open.csv").write_text('user,item\na,1\nb,2\nc,"3\n')
+    with pytest.raises(DataError, match=r"open.csv: a quote opened after line 3 is never closed"):
+        Interactions.read(tmp_path / "open.csv")
+    (tmp_path / "stray.csv").write_text('user,item\na,5" pipe\nb,2\n')
+    assert Interactions.read(tmp_path / "stray.csv").item_ids.ids.to_pylist() == ["2", '5" pipe']

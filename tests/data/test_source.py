@@ -120,7 +120,7 @@ def test_bad_settings_are_one_line_config_errors(settings, words):
 
 
 def test_json_that_is_no_source():
-    with pytest.raises(ConfigError, match="data setting"):
+    with pytest.raises(ConfigError, match="invalid JSON"):
         DataSource.model_validate_json("{")
 
 

@@ -182,6 +182,18 @@ def test_lightgcn_weights_are_row_normalised_propagation():
     torch.testing.assert_close(wanted[:n], neighbour_means(graph, z)[:n])
 
 
+@settings(max_examples=40, deadline=None)
+@given(graphs(repeats=True), st.integers(0, 2**31))
+def test_neighbour_means_have_the_values_and_gradients_of_the_dense_form(graph, seed):
+    z, probe, n = random_rows(graph, seed), random_rows(graph, seed + 1), graph.num_users
+    counts = count_matrix(graph, z.dtype)
+    d_u, d_i = counts.sum(1).clamp(min=1)[:, None], counts.sum(0).clamp(min=1)[:, None]
+    wanted = outputs_and_gradient(lambda v: torch.cat([counts @ v[n:] / d_u, counts.T @ v[:n] / d_i]), z, probe)
+    got = outputs_and_gradient(lambda v: neighbour_means(graph, v), z, probe)
+    for mine, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "rankformer"])
 def test_every_variant_differs_from_the_default(name):
     graph = ragged_graph()

@@ -10,14 +10,25 @@ import torch
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import rank_attention_reference
 from rankformer.layers.rank_attention_reference import count_matrix
 from rankformer.models.rankformer import Rankformer, RankformerNetwork, RankformerSettings
+from rankformer.training.trainer import Batch
 
 
 def random_log(n=15, m=12, size=60, seed=0):
     pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
     return Interactions.from_indices(pairs // m, pairs % m, n, m)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These graphs are far too small to share out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -44,6 +55,26 @@ def test_the_network_is_the_warm_up_and_then_the_layers_of_the_paper(graph):
     with torch.no_grad():
         got = network.embeddings(graph)
     torch.testing.assert_close(torch.cat([got.users, got.items]), v)
+
+
+@pytest.mark.parametrize("edges", [None, [3, 1, 41, 7, 7]], ids=["full batch", "mini-batch"])
+def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph, edges):
+    settings = RankformerSettings(embedding_dim=3, num_layers=2)
+    network = RankformerNetwork(graph.num_nodes, settings, seed=0).double()
+    chosen = None if edges is None else torch.tensor(edges)
+    batch = Batch(chosen, NegativeSampler.of(graph).draw(0, 1, chosen), seed=0, step=1)
+    loss = network.loss(graph, batch, 0.1)
+    loss.backward()
+    values, slope = network.table.data, torch.zeros_like(network.table)
+    for place in np.ndindex(*values.shape):
+        ends = []
+        for step in (1e-5, -1e-5):
+            kept = values[place].item()
+            values[place] += step
+            ends.append(network.loss(graph, batch, 0.1).item())
+            values[place] = kept
+        slope[place] = (ends[0] - ends[1]) / 2e-5
+    torch.testing.assert_close(network.table.grad, slope.detach(), rtol=1e-6, atol=1e-8)
 
 
 def test_the_table_starts_at_a_tenth_and_its_seed_decides_it():

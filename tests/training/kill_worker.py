@@ -117,7 +117,7 @@ def main(folder, kills_wanted, seed):
                 epoch = json.loads(pointer.read_bytes())["numbers"]["epoch"] if pointer.exists() else 0
                 report["epochs_at_kill"].append(epoch)
         report["runs"].append({"batch_size": str(batch_size), **outcome(place)})
-    report["left_over"] = [path.name for path in folder.rglob("*.tmp")]
+    report["left_over"] = [path.name for path in folder.glob("*/*.tmp")]
     print(json.dumps(report))
 
 

@@ -117,16 +117,15 @@ def test_the_very_first_save_failing_leaves_no_checkpoint_or_a_whole_one(tmp_pat
         assert store.load() is None or value_in(store) == 1
 
 
-def test_every_flipped_bit_of_the_pointer_is_refused_by_name(store):
+def test_a_flipped_bit_in_any_byte_of_the_pointer_is_refused_by_name(store):
     pointer = store.folder / "latest.json"
     whole = pointer.read_bytes()
     for position in range(len(whole)):
-        for bit in (0, 3, 5, 7) if position % 7 else range(8):
-            damaged = bytearray(whole)
-            damaged[position] ^= 1 << bit
-            pointer.write_bytes(damaged)
-            with pytest.raises(RunFolderError, match=r"latest\.json"):
-                store.load()
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        pointer.write_bytes(damaged)
+        with pytest.raises(RunFolderError, match=r"latest\.json"):
+            store.load()
 
 
 def test_flipped_bits_of_the_tensors_are_refused_by_name(store):

@@ -1,6 +1,5 @@
 """The training loop: stopping, best parameters, batches, determinism, and resuming bit for bit."""
 
-import os
 import shutil
 
 import numpy as np
@@ -9,15 +8,16 @@ import torch
 from torch import nn
 
 from rankformer.data.interactions import Interactions
+from rankformer.data.registry import find_dataset
 from rankformer.data.source import DataSource
 from rankformer.embeddings import Embeddings
-from rankformer.errors import TrainingError
+from rankformer.errors import DataError, TrainingError
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.rankformer import Rankformer, RankformerNetwork, RankformerSettings
 from rankformer.training.checkpoint import CheckpointStore
 from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import train
+from rankformer.training.trainer import TrainingLoop, train
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -215,10 +215,13 @@ def test_training_lowers_the_loss(graph, batch_size):
     assert np.mean(losses[-3:]) < 0.7 * losses[0]
 
 
-def test_seconds_never_go_back(graph):
-    _, events, progress = train_rankformer(graph, small_settings(), validate=Script([0.1] * 12))
+@pytest.mark.parametrize("values", [[0.1] * 12, None], ids=["validated", "not validated"])
+def test_the_clock_runs_and_never_goes_back(graph, values):
+    validate = Script(values) if values else None
+    _, events, progress = train_rankformer(graph, small_settings(), validate=validate)
     seconds = [event["seconds"] for event in events]
     assert seconds == sorted(seconds)
+    assert seconds[-1] > 0
     assert progress.seconds >= seconds[-1] - 1e-3
 
 
@@ -280,9 +283,12 @@ def test_further_numbers_travel_with_each_checkpoint(graph, tmp_path):
     assert numbers["epoch"] == 2
 
 
-@pytest.mark.skipif("RANKFORMER_DATA" not in os.environ, reason="RANKFORMER_DATA names no folder with the real data")
 @pytest.mark.parametrize("name", ["ali-display", "epinions"])
 def test_real_data_trains_two_epochs_with_falling_loss_and_a_finite_validation(name):
+    try:
+        find_dataset(name)
+    except DataError:
+        pytest.skip(f"RANKFORMER_DATA names no folder with {name}")
     learn, valid, _ = DataSource(source=name).load()
     model = Rankformer(epochs=2, validate_every=1, num_layers=2).fit(learn, valid=valid)
     losses = [event["loss"] for event in model.log if event["event"] == "epoch"]
@@ -292,3 +298,22 @@ def test_real_data_trains_two_epochs_with_falling_loss_and_a_finite_validation(n
     assert all(0 < value < 1 for value in values)
     assert model.embeddings.is_finite()
     assert make_validator(learn, valid)(model.embeddings)["ndcg@20"] == pytest.approx(max(values))
+
+
+def test_a_validation_that_is_not_a_number_stops_the_run(graph):
+    settings = TrainingSettings(epochs=4, validate_every=2)
+    with pytest.raises(TrainingError, match=r"step 4 \(epoch 4\): ndcg@20 is nan"):
+        train(Counter(), graph, settings, seed=0, validate=Script([0.1, float("nan")]))
+
+
+def test_the_cosine_schedule_starts_at_the_rate_and_falls_to_nearly_nothing(graph):
+    loop = TrainingLoop(Counter(), graph, TrainingSettings(epochs=10, learning_rate=0.5, schedule="cosine"), seed=0)
+    rates = []
+    for epoch in range(1, 11):
+        loop.progress.epoch = epoch
+        loop.one_epoch()
+        rates.append(loop.optimizer.param_groups[0]["lr"])
+    assert rates[0] == 0.5
+    assert rates == sorted(rates, reverse=True)
+    assert rates[5] == pytest.approx(0.25)
+    assert 0 < rates[-1] < 0.02

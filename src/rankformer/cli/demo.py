@@ -25,6 +25,8 @@ SETTINGS: dict[str, Any] = {
     "num_layers": 2,
     "tau": 0.4,
     "learning_rate": 0.03,
+    "schedule": "constant",
+    "start": "normal",
     "epochs": 300,
     "validate_every": 10,
     "patience": 5,

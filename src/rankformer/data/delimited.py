@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import pyarrow as pa
 import pyarrow.csv
@@ -84,7 +84,24 @@ def _read_table(path: Path, delimiter: str, quoted: bool, names: list[str], want
         except pa.ArrowInvalid as problem:
             found = _find_bad_line(path, delimiter, quoted, len(names)) or clip(str(problem), 200)
             raise DataError(f"{path.name}: {found}") from None
+    if quoted:
+        _refuse_open_quote(path, delimiter)
     return with_unread(table, positions).rename_columns(names)
+
+
+def _refuse_open_quote(path: Path, delimiter: str) -> None:
+    """Refuse a file that ends inside a quoted cell: what follows the quote was read as one cell, up to the end."""
+    with open_bytes(path) as stream:
+        if sum(block.count(b'"') for block in iter(lambda: stream.read(BLOCK_BYTES), b"")) % 2 == 0:
+            return
+    last_whole = 0
+    try:
+        for line, _cells in _records(path, delimiter, quoted=True, strict=True):
+            last_whole = line
+    except csv.Error as problem:
+        if "unexpected end of data" in str(problem):
+            found = f"a quote opened after line {last_whole} is never closed; close it, or double it inside a cell"
+            raise DataError(f"{path.name}: {found}") from None
 
 
 def _first_rows(path: Path, delimiter: str, quoted: bool) -> list[list[str]]:
@@ -139,13 +156,14 @@ def _names_without_types(path: Path, cells: list[str]) -> list[str]:
     return [cell.rsplit(":", 1)[0] for cell in cells]
 
 
-def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, delimiter: str, quoted: bool, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, cells) of each record: the slow reader, for the first lines and to explain errors."""
     # The csv module's own limit of 131,072 letters is for the whole process, so it is put back afterwards.
     limit = csv.field_size_limit(BLOCK_BYTES)
     try:
         with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+            quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            reader = csv.reader(text, delimiter=delimiter, quoting=quoting, strict=strict)
             begin = 1
             for row in reader:
                 if row:

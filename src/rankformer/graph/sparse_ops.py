@@ -95,6 +95,11 @@ def at_items(graph: BipartiteGraph, per_node: Tensor) -> Tensor:
     return per_node.index_select(0, graph.edge_items)
 
 
+def at_neighbours(graph: BipartiteGraph, per_node: Tensor) -> Tensor:
+    """Return the value of the node at the far end of each two-way entry, (2E,)."""
+    return per_node.index_select(0, graph.neighbours)
+
+
 def row_dot(left: Tensor, right: Tensor) -> Tensor:
     """Return the inner product of matching rows, (N,), without an (N, d) temporary."""
     return torch.bmm(left.unsqueeze(1), right.unsqueeze(2)).flatten()

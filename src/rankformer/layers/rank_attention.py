@@ -21,6 +21,7 @@ of N flips. One `sddmm`, two `spmm` and four thin products forward; two `sddmm`,
 backward. Nothing of size E x d or N x d x d is made.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import (
     at_items,
+    at_neighbours,
     at_users,
     edge_dot,
     item_sums,
@@ -96,84 +98,115 @@ class _Constants:
 
 
 class _RankAttention(torch.autograd.Function):
+    """Unit rows x are never stored: wherever one is needed it is v with a factor, on the edge or on a block of rows.
+
+    Full (n+m, d) arrays: v and `out` forward; the gradient, `result` and `gx` backward. All else is per node, per edge
+    or per block of rows.
+    """
+
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, v: Tensor, weights: RankWeights, tau: float) -> Tensor:
-        n = graph.num_users
+        n, d, beta = graph.num_users, v.shape[1], float(weights.benchmark)
         k = _Constants.of(graph, weights, v.dtype)
-        beta = float(weights.benchmark)
-        inv_norm = _safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)
-        x = v * inv_norm[:, None]  # (n+m, d) unit rows; zero when the weights hold no similarity
-        xg_u = x[:n] * k.g[:, None]
+        inv_norm = _safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)  # 0: no similarity
+        unit = torch.cat([k.g * inv_norm[:n], inv_norm[n:]])[:, None]  # v times this: g_u x_u, and x_i
+        m_items, m_users = v.new_zeros(d, d), v.new_zeros(d, d)
+        s_x, h = v.new_zeros(d), v.new_zeros(d)
+        for rows in row_blocks(graph):
+            x_b = v[rows] * unit[rows]
+            (m_users if rows.start < n else m_items).addmm_(x_b.T, v[rows])
+            (h if rows.start < n else s_x).add_(x_b.sum(0))
 
-        s = edge_dot(graph, x, x)  # (E,)
-        row_sum, s_x = user_sums(graph, s), x[n:].sum(0)
-        rest = x[:n] @ s_x - row_sum  # (n,) sum of s over the user's negatives
+        s = edge_dot(graph, v, v).mul_(at_users(graph, inv_norm)).mul_(at_items(graph, inv_norm))  # (E,)
+        row_sum = user_sums(graph, s)
+        rest = inv_norm[:n] * (v[:n] @ s_x) - row_sum  # (n,) sum of s over the user's negatives
         b_pos, b_neg = row_sum * k.p, rest * k.e_inv  # Eq. 7
         r = k.g * (beta * b_pos + weights.alpha)
         omega_pos = torch.addcmul(at_users(graph, k.p * (weights.alpha - beta * b_neg)), s, at_users(graph, k.p))
         omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
         w = two_way(graph, omega_pos - omega_neg)  # (2E,)
-
-        s_v, s_r, h = v[n:].sum(0), r @ v[:n], xg_u.sum(0)  # (d,)
-        m_items, m_users = x[n:].T @ v[n:], xg_u.T @ v[:n]  # (d, d) M, M'
-        all_negatives = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - x[n:] @ h])
+        all_negatives = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - inv_norm[n:] * (v[n:] @ h)])
         inv_c, signs, passes = _normalizer(graph, weights, omega_pos, omega_neg, all_negatives)
 
+        s_v, s_r = v[n:].sum(0), r @ v[:n]
+        scale = tau * inv_c  # (n+m,)
         out = spmm(graph, w, v)
-        out[:n].addmm_(xg_u, m_items).addr_(r, s_v, alpha=-1)
-        out[n:].addmm_(x[n:], m_users).sub_(s_r)
-        out.mul_((tau * inv_c)[:, None]).add_(v, alpha=1 - tau)
+        for rows in row_blocks(graph):
+            out_b, x_b = out[rows], v[rows] * unit[rows]
+            if rows.start < n:
+                out_b.addmm_(x_b, m_items).addr_(r[rows], s_v, alpha=-1)
+            else:
+                out_b.addmm_(x_b, m_users).sub_(s_r)
+            out_b.mul_(scale[rows, None]).add_(v[rows], alpha=1 - tau)
         ctx.fixed = graph, weights, tau, k
-        ctx.save_for_backward(v, x, inv_norm, xg_u, out, w, r, s_x, s_v, h, m_items, m_users, inv_c, signs, passes)
+        ctx.save_for_backward(v, out, inv_norm, unit, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
         graph, weights, tau, k = ctx.fixed
-        v, x, inv_norm, xg_u, out, w, r, s_x, s_v, h, m_items, m_users, inv_c, signs, passes = ctx.saved_tensors
+        v, out, inv_norm, unit, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users = ctx.saved_tensors
         n, beta = graph.num_users, float(weights.benchmark)
         grad = grads[0].contiguous()
 
-        gy = grad * (tau * inv_c)[:, None]  # (n+m, d) gradient at y = C R
-        # gC = -(tau G . R) / C, where tau R = out - (1 - tau) v; it reaches P (gp) and N (gn, 0 where N was clamped)
-        gp = (row_dot(grad, out) - (1 - tau) * row_dot(grad, v)) * (-float(weights.normalize) * inv_c)
-        gn = gp * passes
+        # gy = scale G is the gradient at y = C R;  gC = -(tau G . R) / C, where tau R = out - (1 - tau) v.
+        scale = tau * inv_c  # (n+m,)
+        gc = torch.empty_like(scale)
+        gm_items, gm_users = torch.zeros_like(m_items), torch.zeros_like(m_users)  # (d, d)
+        for rows in row_blocks(graph):
+            gc[rows] = (1 - tau) * row_dot(grad[rows], v[rows]) - row_dot(grad[rows], out[rows])
+            weighted = v[rows] * (unit[rows] * scale[rows, None])
+            (gm_items if rows.start < n else gm_users).addmm_(weighted.T, grad[rows])
+        gp = gc * inv_c * float(weights.normalize)  # gradient at P
+        gn = gp * passes  # gradient at N: 0 where N was clamped
         gn_u, gn_i = gn[:n], gn[n:]
 
-        gw = edge_dot(graph, v, gy, add_to=edge_dot(graph, gy, v))  # (E,)
+        gw = edge_dot(graph, grad, v).mul_(at_users(graph, scale))
+        gw.addcmul_(edge_dot(graph, v, grad), at_items(graph, scale))  # (E,)
         gn_e = at_items(graph, gn)
         ga = at_users(graph, gp) + at_items(graph, gp)  # gradient at omega+ through P
         if signs is not None:
             ga *= signs
-        gq, sum_ga, s_gy_i = user_sums(graph, gw), user_sums(graph, ga), gy[n:].sum(0)
-        gr = gq - gy[:n] @ s_v - v[:n] @ s_gy_i + gn_i.sum() - user_sums(graph, gn_e) + k.num_negatives * gn_u
+        gq, sum_ga, s_gy_i = user_sums(graph, gw), user_sums(graph, ga), scale[n:] @ grad[n:]
+        gr = gq - scale[:n] * (grad[:n] @ s_v) - v[:n] @ s_gy_i
+        gr += gn_i.sum() - user_sums(graph, gn_e) + k.num_negatives * gn_u
         gb_pos, gb_neg = beta * k.g * gr, -beta * k.p * (gq + sum_ga)
         t = k.e_inv * gb_neg - k.g * gn_u  # gradient at x_u . s_X, and with the other sign at S_u
         gs = at_users(graph, k.p * gb_pos - t)
         gs.addcmul_(gw, at_users(graph, k.p - k.g)).addcmul_(ga, at_users(graph, k.p))
         gs.addcmul_(gn_e, at_users(graph, k.g))  # (E,) gradient at s
 
-        # Through the values v, and through M and M': x and v are parallel, so both factors give x (gM + gM^T) at once,
-        # of which the half that came through x loses its component along x.
-        gm_items, gm_users = xg_u.T @ gy[:n], x[n:].T @ gy[n:]  # (d, d)
-        dense = torch.empty_like(v)
-        torch.mm(xg_u, gm_users + gm_users.T, out=dense[:n])
-        torch.mm(x[n:], gm_items + gm_items.T, out=dense[n:])
-        along = row_dot(x, dense) * 0.5
-        result = spmm(graph, w, gy).add_(dense)
-        result[:n].addr_(r, s_gy_i, alpha=-1)
-        result[n:] -= r @ gy[:n]
-        # Through the unit rows alone: gX, then gV += (gX - x (x . gX)) / |v|.
-        gx = spmm(graph, two_way(graph, gs), x)
-        torch.mm(gy[:n], m_items, out=dense[:n])  # M and M' are symmetric
-        torch.mm(gy[n:], m_users, out=dense[n:])
-        dense[:n].sub_(gn_i @ x[n:]).mul_(k.g[:, None])
-        gx[:n].addr_(t, s_x)
-        gx[n:].addr_(gn_i, h, alpha=-1).add_(t @ x[:n])
-        gx += dense
-        along += row_dot(x, gx) * inv_norm
-        result.addcmul_(gx, inv_norm[:, None]).addcmul_(x, along[:, None], value=-1)
-        return None, result.add_(grad, alpha=1 - tau), None, None
+        result = spmm(graph, w * at_neighbours(graph, scale), grad)
+        gx = spmm(graph, two_way(graph, gs).mul_(at_neighbours(graph, inv_norm)), v)
+        # Sums over the other side that every row shares: of the values, and of the unit rows.
+        users_values, users_unit = (r * scale[:n]) @ grad[:n], (t * inv_norm[:n]) @ v[:n]
+        items_unit = (gn_i * inv_norm[n:]) @ v[n:]
+        sum_m_items, sum_m_users = gm_items + gm_items.T, gm_users + gm_users.T
+        for rows in row_blocks(graph):
+            v_b, gx_b, out_b, inv = v[rows], gx[rows], result[rows], inv_norm[rows]
+            gy_b, x_b = grad[rows] * scale[rows, None], v_b * unit[rows]
+            # x and v are parallel, so both factors of M (and M') give x (gM + gM^T) at once, of which the half that
+            # came through x loses its component along x; all of gx does.
+            if rows.start < n:
+                through_m = x_b @ sum_m_users
+                gx_b.addcmul_((gy_b @ m_items).sub_(items_unit), k.g[rows, None]).addr_(t[rows], s_x)
+                out_b.addr_(r[rows], s_gy_i, alpha=-1)
+            else:
+                through_m = x_b @ sum_m_items
+                gx_b.addmm_(gy_b, m_users).add_(users_unit).addr_(gn[rows], h, alpha=-1)
+                out_b.sub_(users_values)
+            along = row_dot(v_b, through_m).mul_(0.5).addcmul_(row_dot(v_b, gx_b), inv).mul_(inv * inv)
+            out_b.add_(through_m).addcmul_(gx_b, inv[:, None]).addcmul_(v_b, along[:, None], value=-1)
+            out_b.add_(grad[rows], alpha=1 - tau)
+        return None, result, None, None
+
+
+def row_blocks(graph: BipartiteGraph, size: int = 2048) -> Iterator[slice]:
+    """Yield the rows of users, then of items, in pieces small enough that a pass finds the last one's in the cache."""
+    n, total = graph.num_users, graph.num_nodes
+    for first, last in ((0, n), (n, total)):
+        for start in range(first, last, size):
+            yield slice(start, min(start + size, last))
 
 
 def _normalizer(

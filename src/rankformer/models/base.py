@@ -19,7 +19,7 @@ from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.retrieval.recommendations import Recommendations
 from rankformer.retrieval.recommender import Recommender
-from rankformer.run_folder import Run, load_run, save_run
+from rankformer.run_folder import Run, is_run, load_run, save_run
 from rankformer.settings import Settings
 from rankformer.training.checkpoint import CheckpointStore
 from rankformer.training.losses import bpr_batch, bpr_full
@@ -91,6 +91,8 @@ class Model(ABC):
             on_event: called with each log event, for progress displays.
         """
         folder = Path(run_folder) if run_folder is not None else None
+        if folder is not None and is_run(folder):
+            raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
         log = RunLog(folder / "log.jsonl" if folder else None, on_event)
         if valid is not None and len(valid) == 0:
             valid = None
@@ -210,10 +212,15 @@ class GradientModel(Model):
     def build(self, num_nodes: int) -> TableNetwork:
         """Return the untrained network."""
 
+    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
+        """Set the parameters that training starts from; the network's own random start by default."""
+
     def learn(self, train_part: Interactions, valid: Interactions | None, place: Workplace) -> Embeddings:
         """Return the embeddings of the best validation, or of the last epoch without a validation part."""
         graph = BipartiteGraph.from_interactions(train_part, self.device)
-        self._network = self.build(graph.num_nodes).to(self.device)
+        self._network = self.build(graph.num_nodes)
+        self.initialise(self._network, graph)
+        self._network.to(self.device)
         validate = make_validator(train_part, valid, self.settings.metric) if valid is not None else None
         store, state = None, None
         if place.folder is not None:

@@ -11,12 +11,14 @@ Learned: one table z0 of (n+m) x d, drawn from Normal(0, 0.1^2). Loss: BPR with 
 evaluated after the optimiser's step, where its code uses those from before it.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.spectral import spectral_rows
 from rankformer.layers.light_propagation import neighbour_means
 from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.weights import RankWeights
@@ -43,6 +45,13 @@ class RankformerSettings(TrainingSettings):
     """Whether the benchmarks b+ and b- are in the weights."""
     normalize: bool = True
     """Whether rows are divided by C (Eq. 8)."""
+    start: Literal["normal", "spectral"] = "normal"
+    """What z0 starts from: Normal(0, 0.1^2), or the leading singular vectors of the training matrix at that size."""
+
+    @model_validator(mode="after")
+    def _terms_fit_together(self) -> Self:
+        self.rank_weights()
+        return self
 
     def rank_weights(self) -> RankWeights:
         """Return the terms of Omega that these settings ask for."""
@@ -81,5 +90,10 @@ class Rankformer(GradientModel):
 
     def build(self, num_nodes: int) -> RankformerNetwork:
         """Return the untrained network."""
-        self.settings.rank_weights()
         return RankformerNetwork(num_nodes, self.settings, self.seed)
+
+    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
+        """Set z0 to singular vectors if the settings ask for it."""
+        if self.settings.start == "spectral":
+            with torch.no_grad():
+                network.table.copy_(spectral_rows(graph, self.settings.embedding_dim, self.seed))

@@ -1,5 +1,7 @@
 """The knobs of the training loop, inherited by the settings of every model trained by gradient."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from rankformer.settings import Settings
@@ -12,6 +14,8 @@ class TrainingSettings(Settings):
     """Most passes over the training pairs."""
     learning_rate: float = Field(default=0.1, gt=0)
     """Adam's step size."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
     l2: float = Field(default=1e-4, ge=0)
     """Weight of the squared length of the learned rows, as they occur in a batch."""
     batch_size: int | None = Field(default=None, ge=1)

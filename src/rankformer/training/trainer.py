@@ -123,6 +123,8 @@ class TrainingLoop:
 
     def one_epoch(self) -> float:
         """Do all steps of one epoch; return the mean loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * self._schedule()
         losses = [self.one_step(edges) for edges in self._batches()]
         return sum(losses) / len(losses)
 
@@ -161,6 +163,8 @@ class TrainingLoop:
         """Keep the parameters if this validation is the best so far."""
         progress = self.progress
         value = metrics[self.settings.metric]
+        if not math.isfinite(value):
+            raise TrainingError(f"step {progress.step} (epoch {progress.epoch}): {self.settings.metric} is {value}")
         improved = progress.best_value is None or value > progress.best_value
         if improved:
             progress.best_value, progress.best_epoch, progress.validations_since_best = value, progress.epoch, 0
@@ -203,6 +207,12 @@ class TrainingLoop:
             state.setdefault(int(number), {})[field] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
         self.progress = Progress(**{name: numbers[name] for name in asdict(Progress())})
+
+    def _schedule(self) -> float:
+        """Return the share of the learning rate that this epoch uses."""
+        if self.settings.schedule == "constant":
+            return 1.0
+        return 0.5 + 0.5 * math.cos(math.pi * (self.progress.epoch - 1) / self.settings.epochs)
 
     def _batches(self) -> Iterator[Tensor | None]:
         size = self.settings.batch_size
