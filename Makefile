@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Threads that wait for each other sleep soon instead of spinning, so that a busy machine does not stall them.
+export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
 
 .PHONY: demo test check bench clean

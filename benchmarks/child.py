@@ -1,32 +1,35 @@
-"""Run in a process of its own: build one kind of step, take a few, print peak memory and seconds as JSON."""
+"""Run in a process of its own: call one function of one module and print what it returns as JSON."""
 
+import importlib
 import json
-import statistics
+import resource
 import sys
-import time
 
-import torch
-
-from benchmarks.measure import peak_memory_here
+from benchmarks.measure import Result
 
 
-def main(kind: str, dataset: str, count: int) -> None:
-    if kind == "bare":
-        torch.zeros(1)
-        print(json.dumps({"peak_mb": peak_memory_here()}))
-        return
-    from benchmarks.steps import PAPER, our_step, synthetic, textbook_step, training_part
+def main(target: str, arguments: str, memory_limit_gb: str) -> None:
+    limit_memory(float(memory_limit_gb))
+    module, _, function = target.partition(":")
+    try:
+        result: Result = getattr(importlib.import_module(module), function)(**json.loads(arguments))
+    except (MemoryError, RuntimeError) as error:
+        if not (float(memory_limit_gb) and is_out_of_memory(error)):
+            raise
+        result = {"does_not_fit": True}
+    print(json.dumps(result))
 
-    train = synthetic(int(dataset)) if dataset.isdecimal() else training_part(dataset)
-    make = {"ours": our_step, "textbook": textbook_step}[kind]
-    step = make(train, *PAPER.get(dataset, (3, 0.4)))
-    seconds = []
-    for _ in range(count):
-        started = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - started)
-    print(json.dumps({"peak_mb": peak_memory_here(), "seconds": statistics.median(seconds[1:] or seconds)}))
+
+def limit_memory(gigabytes: float) -> None:
+    """Bound this process's address space, where the system can."""
+    if gigabytes and sys.platform == "linux":
+        size = int(gigabytes * 2**30)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "not enough memory" in str(error)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "", int(sys.argv[3]) if len(sys.argv) > 3 else 3)
+    main(*sys.argv[1:])

@@ -1,54 +1,95 @@
 """One training step of each kind, ready to be called repeatedly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from benchmarks.measure import Unavailable, note
 from benchmarks.textbook import TextbookRankformer
 from rankformer.data.interactions import Interactions
 from rankformer.data.source import DataSource
+from rankformer.errors import DataError
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import GradientModel
 from rankformer.models.rankformer import Rankformer
 from rankformer.training.trainer import TrainingLoop
 
 PAPER = {"ali-display": (4, 0.5), "epinions": (4, 0.4), "yelp2018-lightgcn": (3, 0.4)}
+OTHER = (3, 0.4)  # layers and tau where the paper has no such dataset
 
 
 def training_part(name: str) -> Interactions:
     return DataSource(source=name).load().train
 
 
+def available(names: Sequence[str]) -> list[str]:
+    """Return those datasets whose files are here; say which are not."""
+    found = []
+    for name in names:
+        try:
+            training_part(name)
+            found.append(name)
+        except DataError as error:
+            note(f"  left out: {error}")
+    if not found:
+        raise Unavailable("none of its datasets is here")
+    return found
+
+
+def paper_rankformer(dataset: str, **settings: Any) -> Rankformer:
+    """Return Rankformer with the layers and tau that the paper uses on a dataset."""
+    num_layers, tau = PAPER.get(dataset, OTHER)
+    return Rankformer(**{"num_layers": num_layers, "tau": tau, **settings})
+
+
 def synthetic(num_edges: int, seed: int = 0) -> Interactions:
-    """Return a graph with yelp2018-lightgcn's shape at another size: skewed items, ragged users."""
+    """Return a graph of E pairs among E/64 users and E/64 items; the item at rank r is drawn as often as r^-1/2."""
     generator = np.random.default_rng(seed)
-    n, m = max(2, num_edges * 29 // 1000), max(2, num_edges * 35 // 1000)
-    users = generator.integers(0, n, num_edges)
-    items = (m * generator.random(num_edges) ** 2).astype(np.int64)
-    return Interactions.from_indices(users, items, n, m, name=f"synthetic-{num_edges}")
+    size = max(2, num_edges // 64)
+    users = generator.integers(0, size, num_edges)
+    items = (size * generator.random(num_edges) ** 2).astype(np.int64)
+    return Interactions.from_indices(users, items, size, size, name=f"synthetic-{num_edges}")
 
 
-def our_step(train: Interactions, num_layers: int, tau: float) -> Callable[[], float]:
-    model = Rankformer(num_layers=num_layers, tau=tau, seed=0)
+def training_loop(train: Interactions, model: GradientModel) -> TrainingLoop:
     graph = BipartiteGraph.from_interactions(train)
-    loop = TrainingLoop(model.build(graph.num_nodes), graph, model.settings, seed=0)
+    return TrainingLoop(model.build(graph.num_nodes), graph, model.settings, model.seed)
+
+
+def our_step(train: Interactions, model: GradientModel) -> Callable[[], float]:
+    """Return a function that takes one full-batch step: sampling, forward, backward, optimiser."""
+    loop = training_loop(train, model)
     return lambda: loop.one_step(None)
 
 
-def textbook_step(train: Interactions, num_layers: int, tau: float) -> Callable[[], float]:
+def textbook_step(train: Interactions, model: Rankformer) -> Callable[[], float]:
+    """Return the same for the textbook version, with its own negatives."""
     n, m = train.num_users, train.num_items
     users, items = torch.from_numpy(train.users.astype(np.int64)), torch.from_numpy(train.items.astype(np.int64))
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randn(n + m, 64, generator=generator) * 0.1
-    network = TextbookRankformer(users, items, n, m, num_layers, tau, table)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    table = torch.randn(n + m, model.settings.embedding_dim, generator=torch.Generator().manual_seed(0)) * 0.1
+    loop = TextbookLoop(users, items, (n, m), model, table)
     keys = users * m + items
+    return lambda: loop.one_step(loop.network.draw_negatives(keys))
 
-    def step() -> float:
-        loss = network.loss(network.draw_negatives(keys), 1e-4)
-        optimizer.zero_grad()
+
+class TextbookLoop:
+    """The textbook version with its optimiser."""
+
+    def __init__(
+        self, users: Tensor, items: Tensor, size: tuple[int, int], model: Rankformer, table: Tensor
+    ) -> None:
+        settings = model.settings
+        self.network = TextbookRankformer(users, items, *size, settings.num_layers, settings.tau, table)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
+        self.l2 = settings.l2
+
+    def one_step(self, negatives: Tensor) -> float:
+        """Take one step on the given negatives (item indices, in the order of the edges); return its loss."""
+        loss = self.network.loss(negatives, self.l2)
+        self.optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        self.optimizer.step()
         return float(loss.detach())
-
-    return step

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rankformer.errors import RankformerError as RankformerError
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
+    from rankformer.models.lightgcn import LightGCN as LightGCN
+    from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
     from rankformer.models.popularity import Popularity as Popularity
     from rankformer.models.rankformer import Rankformer as Rankformer
     from rankformer.models.registry import load_model as load_model
@@ -20,6 +22,8 @@ _HOME_OF = {
     "Embeddings": "rankformer.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",
     "Interactions": "rankformer.data.interactions",
+    "LightGCN": "rankformer.models.lightgcn",
+    "MatrixFactorization": "rankformer.models.matrix_factorization",
     "Popularity": "rankformer.models.popularity",
     "Rankformer": "rankformer.models.rankformer",
     "RankformerError": "rankformer.errors",

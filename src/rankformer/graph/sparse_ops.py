@@ -100,9 +100,11 @@ def at_neighbours(graph: BipartiteGraph, per_node: Tensor) -> Tensor:
     return per_node.index_select(0, graph.neighbours)
 
 
-def row_dot(left: Tensor, right: Tensor) -> Tensor:
-    """Return the inner product of matching rows, (N,), without an (N, d) temporary."""
-    return torch.bmm(left.unsqueeze(1), right.unsqueeze(2)).flatten()
+def row_dot(left: Tensor, right: Tensor, scratch: Tensor | None = None) -> Tensor:
+    """Return the inner product of matching rows, (N,); `scratch` (N, d) is overwritten instead of allocating."""
+    # A product and a matrix-vector product are several times faster than a batched product of single rows.
+    product = torch.mul(left, right, out=scratch)
+    return product @ product.new_ones(product.shape[1])
 
 
 class _Propagate(torch.autograd.Function):

@@ -36,7 +36,6 @@ from rankformer.graph.sparse_ops import (
     at_users,
     edge_dot,
     item_sums,
-    node_sums,
     row_dot,
     spmm,
     two_way,
@@ -125,8 +124,9 @@ class _RankAttention(torch.autograd.Function):
         omega_pos = torch.addcmul(at_users(graph, k.p * (weights.alpha - beta * b_neg)), s, at_users(graph, k.p))
         omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
         w = two_way(graph, omega_pos - omega_neg)  # (2E,)
-        all_negatives = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - inv_norm[n:] * (v[n:] @ h)])
-        inv_c, signs, passes = _normalizer(graph, weights, omega_pos, omega_neg, all_negatives)
+        sum_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - inv_norm[n:] * (v[n:] @ h)])
+        sum_neg[n:] += item_sums(graph, omega_neg)
+        inv_c, signs, passes = _normalizer(graph, weights, omega_pos, sum_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
         scale = tau * inv_c  # (n+m,)
@@ -154,7 +154,8 @@ class _RankAttention(torch.autograd.Function):
         gc = torch.empty_like(scale)
         gm_items, gm_users = torch.zeros_like(m_items), torch.zeros_like(m_users)  # (d, d)
         for rows in row_blocks(graph):
-            gc[rows] = (1 - tau) * row_dot(grad[rows], v[rows]) - row_dot(grad[rows], out[rows])
+            minus_tau_r = (v[rows] * (1 - tau)).sub_(out[rows])
+            gc[rows] = row_dot(grad[rows], minus_tau_r, scratch=minus_tau_r)
             weighted = v[rows] * (unit[rows] * scale[rows, None])
             (gm_items if rows.start < n else gm_users).addmm_(weighted.T, grad[rows])
         gp = gc * inv_c * float(weights.normalize)  # gradient at P
@@ -195,8 +196,9 @@ class _RankAttention(torch.autograd.Function):
                 through_m = x_b @ sum_m_items
                 gx_b.addmm_(gy_b, m_users).add_(users_unit).addr_(gn[rows], h, alpha=-1)
                 out_b.sub_(users_values)
-            along = row_dot(v_b, through_m).mul_(0.5).addcmul_(row_dot(v_b, gx_b), inv).mul_(inv * inv)
-            out_b.add_(through_m).addcmul_(gx_b, inv[:, None]).addcmul_(v_b, along[:, None], value=-1)
+            lost = gx_b.mul_(inv[:, None]).add_(through_m, alpha=0.5)
+            along = row_dot(v_b, lost, scratch=gy_b) * (inv * inv)
+            out_b.add_(lost).add_(through_m, alpha=0.5).addcmul_(v_b, along[:, None], value=-1)
             out_b.add_(grad[rows], alpha=1 - tau)
         return None, result, None, None
 
@@ -210,7 +212,7 @@ def row_blocks(graph: BipartiteGraph, size: int = 2048) -> Iterator[slice]:
 
 
 def _normalizer(
-    graph: BipartiteGraph, weights: RankWeights, omega_pos: Tensor, omega_neg: Tensor, all_negatives: Tensor
+    graph: BipartiteGraph, weights: RankWeights, omega_pos: Tensor, sum_neg: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return 1/C (n+m,), the sign of each omega+ (None when all are positive), and how N passes gradient on (n+m,).
 
@@ -218,16 +220,14 @@ def _normalizer(
         graph: the edges.
         weights: the terms of Omega.
         omega_pos: (E,) omega+ on the edges.
-        omega_neg: (E,) omega- on the edges, which the users' part of `all_negatives` has already left out.
-        all_negatives: (n+m,) N of the users; N of the items before its edge sum.
+        sum_neg: (n+m,) N.
     """
     if not weights.normalize:
-        return torch.ones_like(all_negatives), None, torch.zeros_like(all_negatives)
+        return torch.ones_like(sum_neg), None, torch.zeros_like(sum_neg)
     always_positive = weights.negatives == "push" and weights.alpha >= 2
     signs = None if always_positive else omega_pos.sign()
-    sum_pos = node_sums(graph, two_way(graph, omega_pos if signs is None else omega_pos.abs()))
-    sum_neg = all_negatives
-    sum_neg[graph.num_users :] += item_sums(graph, omega_neg)
+    magnitude = omega_pos if signs is None else omega_pos.abs()
+    sum_pos = torch.cat([user_sums(graph, magnitude), item_sums(graph, magnitude)])
     if weights.exact_normalizer:
         return _safe_inverse_(sum_pos + sum_neg), signs, torch.ones_like(sum_neg)
     flip = -1.0 if weights.negatives == "pull" else 1.0

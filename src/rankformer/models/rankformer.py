@@ -11,6 +11,7 @@ Learned: one table z0 of (n+m) x d, drawn from Normal(0, 0.1^2). Loss: BPR with 
 evaluated after the optimiser's step, where its code uses those from before it.
 """
 
+from functools import partial
 from typing import Literal, Self
 
 import torch
@@ -23,6 +24,7 @@ from rankformer.layers.light_propagation import neighbour_means
 from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.weights import RankWeights
 from rankformer.models.base import GradientModel, TableNetwork
+from rankformer.training.activations import Activations, apply_layers
 from rankformer.training.settings import TrainingSettings
 
 
@@ -47,6 +49,8 @@ class RankformerSettings(TrainingSettings):
     """Whether rows are divided by C (Eq. 8)."""
     start: Literal["normal", "spectral"] = "normal"
     """What z0 starts from: Normal(0, 0.1^2), or the leading singular vectors of the training matrix at that size."""
+    activations: Activations = "float32"
+    """What is kept of each layer for the backward pass: its output, that rounded to bfloat16, or only some of them."""
 
     @model_validator(mode="after")
     def _terms_fit_together(self) -> Self:
@@ -71,13 +75,12 @@ class RankformerNetwork(TableNetwork):
         super().__init__(num_nodes, settings.embedding_dim, seed)
         weights = settings.rank_weights()
         self.layers = nn.ModuleList(RankAttention(settings.tau, weights) for _ in range(settings.num_layers))
+        self.activations = settings.activations
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
         """Return the final rows of all nodes, (n+m, d), users first."""
-        v = neighbour_means(graph, self.table)
-        for layer in self.layers:
-            v = layer(graph, v)
-        return v
+        steps = [partial(step, graph) for step in (neighbour_means, *self.layers)]
+        return apply_layers(steps, self.table, self.activations)
 
 
 class Rankformer(GradientModel):

@@ -6,12 +6,16 @@ from pathlib import Path
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.models.base import Model
+from rankformer.models.lightgcn import LightGCN
+from rankformer.models.matrix_factorization import MatrixFactorization
 from rankformer.models.popularity import Popularity
 from rankformer.models.rankformer import Rankformer
 from rankformer.run_folder import load_run
 
 MODELS: dict[str, type[Model]] = {
     "rankformer": Rankformer,
+    "lightgcn": LightGCN,
+    "mf": MatrixFactorization,
     "popularity": Popularity,
 }
 

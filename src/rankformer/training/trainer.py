@@ -18,6 +18,7 @@ from rankformer.errors import TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler, random_bits
 from rankformer.training.checkpoint import CheckpointStore
+from rankformer.training.memory import kept_memory
 from rankformer.training.settings import TrainingSettings
 
 Event = dict[str, Any]
@@ -62,6 +63,7 @@ class Progress:
     seconds: float = 0.0
 
 
+@kept_memory()
 def train(
     network: nn.Module,
     graph: BipartiteGraph,

@@ -1,0 +1,110 @@
+"""What a stack of layers keeps between its forward and its backward pass.
+
+    float32      every layer's output, as it is
+    bfloat16     every layer's output, rounded to half the bytes; the backward pass reads the rounded values
+    recompute    some of the outputs; the others are computed a second time, to the same bits, when they are needed
+
+Let a stack have K functions whose outputs are of one size, one unit each; its own input is held elsewhere in any case.
+The backward pass of the last function comes first and finds all that was kept, which is where the peak lies: K units
+in float32. In `recompute` the stack is cut into segments c_1..c_s. Of each but the last only the input is kept; when
+the backward pass reaches segment j it holds the inputs of segments 2..j and the c_j outputs computed again, that is
+j - 1 + c_j units. No segment exceeds P units if c_j <= P - (j - 1), so that P units carry up to P (P + 1) / 2
+functions: a peak that grows with the root of the depth for less than one more forward pass. The last segment is needed
+at once and is therefore kept, not computed again.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+Activations = Literal["float32", "bfloat16", "recompute"]
+Layer = Callable[[Tensor], Tensor]
+
+
+def apply_layers(layers: Sequence[Layer], start: Tensor, keep: Activations = "float32") -> Tensor:
+    """Return the last output of functions applied one after the other.
+
+    Args:
+        layers: the functions; none may draw random numbers or change its input.
+        start: input of the first.
+        keep: what stays for the backward pass (module docstring).
+    """
+    if not torch.is_grad_enabled() or keep == "float32":
+        return _in_turn(layers, start)
+    return _rounded(layers, start) if keep == "bfloat16" else _recomputed(layers, start)
+
+
+def segment_sizes(count: int) -> list[int]:
+    """Return how `recompute` cuts a stack of `count` functions: the fewest segments among those of least peak."""
+    peak = least_units(count)
+    sizes: list[int] = []
+    segments = next(s for s in range(1, count + 1) if sum(range(peak - s + 1, peak + 1)) >= count)
+    for position in range(segments - 1, -1, -1):  # from the end, whose functions run only once
+        sizes.insert(0, min(peak - position, count - sum(sizes)))
+    return sizes
+
+
+def least_units(count: int) -> int:
+    """Return the outputs held at the peak of `recompute`: the least P with P (P + 1) / 2 >= count."""
+    return (math.isqrt(8 * count - 7) + 1) // 2
+
+
+def _in_turn(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def _recomputed(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    ends = list(accumulate(segment_sizes(len(layers)), initial=0))
+    *early, last = [layers[start:end] for start, end in pairwise(ends)]
+    for segment in early:
+        x = checkpoint(_in_turn, segment, x, use_reentrant=False, preserve_rng_state=False)
+    return _in_turn(last, x)
+
+
+def _rounded(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    rounding = _Rounding(x.shape)
+    for layer in layers:
+        with saved_tensors_hooks(rounding.pack, rounding.unpack):
+            x = layer(x)
+        rounding.forget_all_but(x)
+    return x
+
+
+class _Rounding:
+    """Hands autograd a bfloat16 copy of each float32 tensor of one shape, one copy however often it is kept.
+
+    A layer keeps its input and its output, and the output is the next layer's input: copies are known by the address
+    of what they were made from. An address means something only while its tensor is alive, so after each layer all
+    are forgotten but that of the output, which the next layer holds on to.
+    """
+
+    def __init__(self, shape: torch.Size) -> None:
+        self.shape = shape
+        self.copies: dict[int, Tensor] = {}
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """Return what autograd is to keep in place of the tensor."""
+        if tensor.dtype != torch.float32 or tensor.shape != self.shape or (tensor.is_leaf and tensor.requires_grad):
+            return tensor
+        address = tensor.data_ptr()
+        if address not in self.copies:
+            self.copies[address] = tensor.detach().to(torch.bfloat16)
+        return self.copies[address]
+
+    @staticmethod
+    def unpack(kept: Tensor) -> Tensor:
+        """Return the tensor that the backward pass will read."""
+        return kept.float() if kept.dtype == torch.bfloat16 else kept
+
+    def forget_all_but(self, output: Tensor) -> None:
+        """Drop the copies of everything that may not live on."""
+        address = output.data_ptr()
+        self.copies = {address: self.copies[address]} if address in self.copies else {}
