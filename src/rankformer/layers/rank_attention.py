@@ -124,9 +124,8 @@ class _RankAttention(torch.autograd.Function):
         omega_pos = torch.addcmul(at_users(graph, k.p * (weights.alpha - beta * b_neg)), s, at_users(graph, k.p))
         omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
         w = two_way(graph, omega_pos - omega_neg)  # (2E,)
-        sum_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - inv_norm[n:] * (v[n:] @ h)])
-        sum_neg[n:] += item_sums(graph, omega_neg)
-        inv_c, signs, passes = _normalizer(graph, weights, omega_pos, sum_neg)
+        dense_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - inv_norm[n:] * (v[n:] @ h)])
+        inv_c, signs, passes = _normalizer(graph, weights, omega_pos, omega_neg, dense_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
         scale = tau * inv_c  # (n+m,)
@@ -164,18 +163,24 @@ class _RankAttention(torch.autograd.Function):
 
         gw = edge_dot(graph, grad, v).mul_(at_users(graph, scale))
         gw.addcmul_(edge_dot(graph, v, grad), at_items(graph, scale))  # (E,)
-        gn_e = at_items(graph, gn)
-        ga = at_users(graph, gp) + at_items(graph, gp)  # gradient at omega+ through P
-        if signs is not None:
-            ga *= signs
-        gq, sum_ga, s_gy_i = user_sums(graph, gw), user_sums(graph, ga), scale[n:] @ grad[n:]
+        gn_e, gp_u = at_items(graph, gn), gp[:n]
+        gq, sum_gn, s_gy_i = user_sums(graph, gw), user_sums(graph, gn_e), scale[n:] @ grad[n:]
+        # Gradient at omega+ through P: that of the user and of the item. Where no sign can change, gp and gn are one,
+        # and the edge's share joins that of gn.
+        if signs is None:
+            sum_ga, ga_user = sum_gn + (graph.num_items - k.num_negatives) * gp_u, k.p * gp_u
+        else:
+            ga = (at_users(graph, gp) + at_items(graph, gp)).mul_(signs)
+            sum_ga, ga_user = user_sums(graph, ga), torch.zeros_like(gp_u)
         gr = gq - scale[:n] * (grad[:n] @ s_v) - v[:n] @ s_gy_i
-        gr += gn_i.sum() - user_sums(graph, gn_e) + k.num_negatives * gn_u
+        gr += gn_i.sum() - sum_gn + k.num_negatives * gn_u
         gb_pos, gb_neg = beta * k.g * gr, -beta * k.p * (gq + sum_ga)
         t = k.e_inv * gb_neg - k.g * gn_u  # gradient at x_u . s_X, and with the other sign at S_u
-        gs = at_users(graph, k.p * gb_pos - t)
-        gs.addcmul_(gw, at_users(graph, k.p - k.g)).addcmul_(ga, at_users(graph, k.p))
-        gs.addcmul_(gn_e, at_users(graph, k.g))  # (E,) gradient at s
+        gs = at_users(graph, k.p * gb_pos - t + ga_user).addcmul_(gw, at_users(graph, k.p - k.g))  # (E,) gradient at s
+        if signs is None:
+            gs.addcmul_(gn_e, at_users(graph, k.p + k.g))
+        else:
+            gs.addcmul_(gn_e, at_users(graph, k.g)).addcmul_(ga, at_users(graph, k.p))
 
         result = spmm(graph, w * at_neighbours(graph, scale), grad)
         gx = spmm(graph, two_way(graph, gs).mul_(at_neighbours(graph, inv_norm)), v)
@@ -212,27 +217,31 @@ def row_blocks(graph: BipartiteGraph, size: int = 2048) -> Iterator[slice]:
 
 
 def _normalizer(
-    graph: BipartiteGraph, weights: RankWeights, omega_pos: Tensor, sum_neg: Tensor
+    graph: BipartiteGraph, weights: RankWeights, omega_pos: Tensor, omega_neg: Tensor, dense_neg: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return 1/C (n+m,), the sign of each omega+ (None when all are positive), and how N passes gradient on (n+m,).
+    """Return 1/C (n+m,), the sign of each omega+ (None when none can change), and how N passes gradient on (n+m,).
 
     Args:
         graph: the edges.
         weights: the terms of Omega.
         omega_pos: (E,) omega+ on the edges.
-        sum_neg: (n+m,) N.
+        omega_neg: (E,) omega- on the edges.
+        dense_neg: (n+m,) N of the users, and of the items before their edge sums.
     """
+    n = graph.num_users
     if not weights.normalize:
-        return torch.ones_like(sum_neg), None, torch.zeros_like(sum_neg)
-    always_positive = weights.negatives == "push" and weights.alpha >= 2
-    signs = None if always_positive else omega_pos.sign()
-    magnitude = omega_pos if signs is None else omega_pos.abs()
+        return torch.ones_like(dense_neg), None, torch.zeros_like(dense_neg)
+    if weights.negatives == "push" and weights.alpha >= 2:
+        total = torch.cat([user_sums(graph, omega_pos), item_sums(graph, omega_pos + omega_neg)]) + dense_neg
+        return _safe_inverse_(total), None, torch.ones_like(total)
+    magnitude = omega_pos.abs()
     sum_pos = torch.cat([user_sums(graph, magnitude), item_sums(graph, magnitude)])
+    sum_neg = torch.cat([dense_neg[:n], dense_neg[n:] + item_sums(graph, omega_neg)])
     if weights.exact_normalizer:
-        return _safe_inverse_(sum_pos + sum_neg), signs, torch.ones_like(sum_neg)
+        return _safe_inverse_(sum_pos + sum_neg), omega_pos.sign(), torch.ones_like(sum_neg)
     flip = -1.0 if weights.negatives == "pull" else 1.0
     passes = torch.where(flip * sum_neg > weights.floor, flip, 0.0)
-    return _safe_inverse_(sum_pos + (flip * sum_neg).clamp(min=weights.floor)), signs, passes
+    return _safe_inverse_(sum_pos + (flip * sum_neg).clamp(min=weights.floor)), omega_pos.sign(), passes
 
 
 def _safe_inverse_(values: Tensor) -> Tensor:

@@ -1,0 +1,100 @@
+"""Validation quality over wall-clock seconds, as a picture."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import steps
+from benchmarks.curves import (
+    METRIC,
+    Point,
+    best_point,
+    course_of_run,
+    paper_settings,
+    seconds_to_share,
+    train_rankformer,
+)
+from benchmarks.implicit_search import fit_and_score, require_implicit
+from benchmarks.measure import Result, Unavailable, in_fresh_process, note, show_seconds, spread, table
+from benchmarks.options import Options
+from benchmarks.pictures import draw_quality
+from rankformer.data.source import DataSource
+
+TITLE = "Quality over time"
+PICTURE = "quality-over-time"
+DATASETS = ("ali-display", "epinions")
+ITERATIONS = (1, 2, 4, 8, 15, 30)
+METHODS = {"default": "Rankformer, default settings", "paper": "Rankformer, paper's settings", "als": "implicit ALS"}
+
+
+def run(options: Options) -> Result:
+    require_implicit()
+    earlier = results_of_libraries(options.results / "libraries.json")
+    rows = []
+    for name in steps.available(options.datasets or DATASETS):
+        if name not in earlier:
+            raise Unavailable(f"it continues the libraries section, which has no results for {name}; run that first")
+        rows.append(measure_dataset(name, earlier[name], options))
+    draw_quality(rows, METHODS, options.figures / PICTURE)
+    return {"rows": rows, "picture": f"{PICTURE}.png"}
+
+
+def results_of_libraries(path: Path) -> dict[str, Result]:
+    if not path.exists():
+        raise Unavailable("it continues the libraries section, which has no results yet; run that first")
+    return {row["dataset"]: row for row in json.loads(path.read_text())["results"]["rows"]}
+
+
+def measure_dataset(name: str, earlier: Result, options: Options) -> Result:
+    """Return the courses of each method on one dataset: one per run, a point per validation."""
+    note(f"  {name}: als with {', '.join(map(str, ITERATIONS))} iterations")
+    courses = {"default": [earlier["rankformer"]["course"]], "als": [course_of_als(name, earlier["als"], options)]}
+    recorded = [course for folder in options.runs for dataset, course in [course_of_run(folder)] if dataset == name]
+    if not recorded:
+        note(f"  {name}: rankformer with the paper's settings")
+        arguments = {"dataset": name, "settings": paper_settings(name), "epochs": options.epochs}
+        recorded = [in_fresh_process(train_rankformer, **arguments)["course"]]
+        source = "trained here"
+    else:
+        source = f"logs of {len(recorded)} runs"
+    return {"dataset": name, "paper_source": source, **courses, "paper": recorded}
+
+
+def course_of_als(name: str, found: Result, options: Options) -> list[dict[str, Any]]:
+    """Return a point per number of iterations, each fitted anew with the chosen setting."""
+    parts = DataSource(source=name).load()
+    settings = [{**found["setting"], "iterations": count} for count in ITERATIONS]
+    seconds, scores, _ = fit_and_score("als", parts, settings, min(options.rounds, 3))
+    spreads = [spread(taken) for taken in seconds]
+    return [
+        {"epoch": count, "seconds": taken["median"], "spread": taken, METRIC: score}
+        for count, taken, score in zip(ITERATIONS, spreads, scores, strict=True)
+    ]
+
+
+def report(results: Result) -> list[str]:
+    fits = results["rows"][0]["als"][0][0]["spread"]["count"]
+    sources = ", ".join(f"{row['dataset']}: {row['paper_source']}" for row in results["rows"])
+    columns = ["dataset", "method", "runs", "best valid NDCG@20", "seconds to it", "seconds to 99 % of it"]
+    return [
+        f"![Validation NDCG@20 over seconds](FIGURES/{results['picture']})",
+        "",
+        "Validation NDCG@20 against wall-clock seconds; no test data is touched. Rankformer's clock includes every",
+        f"validation; a point of ALS is a fit anew with {', '.join(map(str, ITERATIONS))} iterations of the setting",
+        f"chosen in the section on implicit, the median of {fits} fits, scoring left out. Default settings: the training",
+        f"of that section. Paper's settings ({sources}): seconds of a log depend on how busy the machine was then.",
+        "",
+        *table(columns, [row_cells(row, method) for row in results["rows"] for method in METHODS]),
+    ]
+
+
+def row_cells(row: Result, method: str) -> list[str]:
+    courses: list[list[Point]] = row[method]
+    best = spread([best_point(course)[METRIC] for course in courses])
+    reached = spread([best_point(course)["seconds"] for course in courses])
+    nearly = spread([seconds_to_share(course, 0.99) for course in courses])
+    value = f"{best['median']:.4f}"
+    if len(courses) > 1:
+        value += f" ({best['low']:.4f} to {best['high']:.4f})"
+    times = [show_seconds(timing["median"]) for timing in (reached, nearly)]
+    return [row["dataset"], METHODS[method], str(len(courses)), value, *times]
