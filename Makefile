@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 # Threads that wait for each other sleep soon instead of spinning, so that a busy machine does not stall them.
 export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
+BENCH  := $(VENV)/.bench-ready
 
 .PHONY: demo test check bench clean
 
@@ -19,13 +20,17 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)
-	$(BIN)/python -m benchmarks
+bench: $(BENCH)
+	$(BIN)/python -m benchmarks $(BENCH_OPTIONS)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 14) else "rankformer needs Python 3.11 to 3.14; found " + sys.version.split()[0] + ". Set one with: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(BENCH): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
 clean:

@@ -11,12 +11,13 @@ from types import ModuleType
 from benchmarks.machine import describe_machine, machine_line, memory_gb
 from benchmarks.measure import Unavailable, note, show_seconds
 from benchmarks.options import Options
-from benchmarks.sections import csv_file, libraries, lightgcn, minibatch, quality, scaling, step, top_k
+from benchmarks.sections import activations, csv_file, libraries, lightgcn, minibatch, quality, scaling, step, top_k
 from rankformer.errors import RankformerError
 
 HERE = Path(__file__).parent
 SECTIONS: dict[str, ModuleType] = {
     "step": step,
+    "activations": activations,
     "lightgcn": lightgcn,
     "scaling": scaling,
     "top_k": top_k,
@@ -116,8 +117,8 @@ def report(options: Options, folder: Path) -> str:
     lines = [
         "# Measurements",
         "",
-        "Written by `make bench`, section by section, from `benchmarks/results/*.json`. Seconds are medians; in brackets",
-        "the fastest and slowest repetition. Under each section stands what it was measured on.",
+        "Written by `make bench` from `benchmarks/results/*.json`, one file per section. Seconds are medians; in",
+        "brackets the fastest and slowest repetition. Under each section stands what it was measured on.",
         "",
     ]
     figures = os.path.relpath(options.figures, folder)

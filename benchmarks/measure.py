@@ -6,6 +6,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,11 @@ def show_seconds(value: float) -> str:
     if value >= 100:
         return f"{value:.0f} s"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
+
+
+def paragraph(*sentences: str) -> list[str]:
+    """Return text as lines of one width."""
+    return textwrap.wrap(" ".join(sentences), 118, break_long_words=False, break_on_hyphens=False)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -1,9 +1,21 @@
 """The planner's memory prediction, if this version of the package has one."""
 
-from typing import Any
+from rankformer.data.interactions import Interactions
+from rankformer.models.base import GradientModel
 
 
-def predicted_mb(num_users: int, num_items: int, num_pairs: int, settings: Any) -> float | None:
-    """Return the peak memory that the package predicts for training, or None without a planner."""
-    del num_users, num_items, num_pairs, settings
-    return None
+def predicted_mb(model: GradientModel, train: Interactions) -> float | None:
+    """Return the peak memory that the package predicts for training without validation, or None without a planner.
+
+    To be called where the training is about to start: the process as it is then is part of the prediction.
+    """
+    try:
+        from rankformer.planning.machine import memory_now
+        from rankformer.planning.memory import Shape
+        from rankformer.planning.plan import forecast
+        from rankformer.planning.probe import warm_up
+    except ImportError:
+        return None
+    warm_up(model, False)
+    shape = Shape(train.num_users, train.num_items, len(train), validates=False)
+    return forecast(model, shape, memory_now()).peak / 2**20

@@ -19,6 +19,7 @@ from rankformer.training.trainer import TrainingLoop
 
 PAPER = {"ali-display": (4, 0.5), "epinions": (4, 0.4), "yelp2018-lightgcn": (3, 0.4)}
 OTHER = (3, 0.4)  # layers and tau where the paper has no such dataset
+TRAINING = {"epochs": 2000, "learning_rate": 0.1, "schedule": "constant", "l2": 1e-4, "start": "normal"}
 
 
 def training_part(name: str) -> Interactions:
@@ -40,9 +41,9 @@ def available(names: Sequence[str]) -> list[str]:
 
 
 def paper_rankformer(dataset: str, **settings: Any) -> Rankformer:
-    """Return Rankformer with the layers and tau that the paper uses on a dataset."""
+    """Return Rankformer as the paper trains it on a dataset, changed by the given settings."""
     num_layers, tau = PAPER.get(dataset, OTHER)
-    return Rankformer(**{"num_layers": num_layers, "tau": tau, **settings})
+    return Rankformer(**{**TRAINING, "num_layers": num_layers, "tau": tau, **settings})
 
 
 def synthetic(num_edges: int, seed: int = 0) -> Interactions:
@@ -78,9 +79,7 @@ def textbook_step(train: Interactions, model: Rankformer) -> Callable[[], float]
 class TextbookLoop:
     """The textbook version with its optimiser."""
 
-    def __init__(
-        self, users: Tensor, items: Tensor, size: tuple[int, int], model: Rankformer, table: Tensor
-    ) -> None:
+    def __init__(self, users: Tensor, items: Tensor, size: tuple[int, int], model: Rankformer, table: Tensor) -> None:
         settings = model.settings
         self.network = TextbookRankformer(users, items, *size, settings.num_layers, settings.tau, table)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)

@@ -94,7 +94,7 @@ def draw(groups: dict[str, list[Curve]], path: Path) -> None:
     axes[0].set_ylabel(METRIC_LABEL)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(groups), frameon=False)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.tight_layout(rect=(0, 0.07, 1, 1), w_pad=2.5)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=200)
     plt.close(figure)
@@ -116,12 +116,13 @@ def draw_panel(axis: Any, column: str, groups: dict[str, list[Curve]]) -> None:
 
 def draw_curve(axis: Any, column: str, curve: Curve, look: dict[str, Any], label: str | None) -> None:
     """Draw one thin line and its best validation."""
-    line = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 0.9}
-    axis.plot(curve.values(column), curve.values(METRIC), **line)
-    marker = {"color": look["color"], "marker": look["marker"], "markersize": 7, "markerfacecolor": "white"}
+    color = look["color"]
+    line = {"linestyle": look["linestyle"], "linewidth": 0.9}
+    marker = {"marker": look["marker"], "markersize": 7, "markerfacecolor": "white"}
+    axis.plot(curve.values(column), curve.values(METRIC), color=color, **line)
     # The label rides on an empty line, so that the legend shows line and marker together.
-    axis.plot([], [], **line, **marker, label=label)
-    axis.plot(curve.best[column], curve.best[METRIC], linestyle="none", zorder=3, **marker)
+    axis.plot([], [], color=color, **line, **marker, label=label)
+    axis.plot(curve.best[column], curve.best[METRIC], color=color, linestyle="none", zorder=3, **marker)
 
 
 def legend_text(dataset: str, curves: Sequence[Curve]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import Result, in_fresh_process, note, peak_memory_mb, seconds_of, show, spread
+from benchmarks.measure import Result, in_fresh_process, note, paragraph, peak_memory_mb, seconds_of, show, spread
 from benchmarks.options import Options
 from rankformer.data.interactions import Interactions
 
@@ -46,9 +46,10 @@ def read_log(path: str) -> Result:
 
 
 def report(results: Result) -> list[str]:
-    return [
-        f"{results['lines']:,} lines, {results['file_mb']:.0f} MB, user and item as text with a header and times:",
-        f"**{show(results['seconds'])}** over {results['seconds']['count']} fresh processes, median (fastest to slowest),",
-        f"from the file to `Interactions`. Peak memory {results['peak_mb']:.0f} MB, of which {results['before_mb']:.0f} MB",
-        "were there before reading (interpreter and libraries).",
-    ]
+    seconds = results["seconds"]
+    return paragraph(
+        f"{results['lines']:,} lines, {results['file_mb']:.0f} MB, user and item as text with a header and times, from",
+        f"the file to `Interactions`: **{show(seconds)}**, median (fastest to slowest) of {seconds['count']} rounds in",
+        f"a fresh process each. Peak memory {results['peak_mb']:.0f} MB, of which {results['before_mb']:.0f} MB were",
+        "there before reading (interpreter and libraries).",
+    )

@@ -3,7 +3,7 @@
 from benchmarks import steps
 from benchmarks.curves import METRIC, TEST_METRICS, best_point, train_rankformer
 from benchmarks.implicit_search import FACTORS, GRIDS, require_implicit, search
-from benchmarks.measure import Result, in_fresh_process, note, show, show_seconds, table
+from benchmarks.measure import Result, in_fresh_process, note, paragraph, show, show_seconds, table
 from benchmarks.options import Options
 from rankformer.data.source import DataSource
 
@@ -33,12 +33,15 @@ def report(results: Result) -> list[str]:
     fits = results["rows"][0]["als"]["fit"]["count"]
     columns = ["dataset", "method", "fit", "whole search", "valid NDCG@20", "test NDCG@20", "test recall_capped@20"]
     return [
-        f"One evaluator, one split, training items masked, d = {FACTORS}. The libraries' settings are the best of a grid",
-        "on the validation part, NDCG@20, and every fit runs in a process without torch, OPENBLAS_NUM_THREADS=1 as the",
-        f"library recommends, on all cores. Fit is the chosen setting alone, median of {fits} fits (fastest to slowest);",
-        "the whole search is every fit of the grid, scoring left out. Rankformer is `Rankformer()`, its default settings",
-        "unsearched, one training with seed 0: fit is the time from the start to the best validation, the whole search",
-        "the time until it stopped, both with every validation and the building of the graph.",
+        *paragraph(
+            f"One evaluator, one split, training items masked, d = {FACTORS}. The settings of implicit are the best of",
+            "a grid by NDCG@20 on the validation part; every fit runs in a process without torch, on all cores, with",
+            "OPENBLAS_NUM_THREADS=1 as the library recommends. Fit is the chosen setting alone, the median of",
+            f"{fits} rounds (fastest to slowest); the whole search is every fit of the grid, scoring left out.",
+            "Rankformer is `Rankformer()`, its default settings, not searched here; one training, seed 0. Its fit is",
+            "the time from the start to the best validation, its whole search the time until it stopped, both with the",
+            "building of the graph and every validation.",
+        ),
         "",
         *[f"- {line}" for line in grids],
         "",

@@ -5,10 +5,11 @@ import time
 
 from benchmarks import steps
 from benchmarks.curves import METRIC, Point, best_point
-from benchmarks.measure import Result, in_fresh_process, note, show, show_seconds, spread, table
+from benchmarks.measure import Result, in_fresh_process, note, paragraph, show, show_seconds, spread, table
 from benchmarks.options import Options
 from rankformer.data.source import DataSource
 from rankformer.evaluation.validator import make_validator
+from rankformer.training.memory import kept_memory
 
 TITLE = "Full batch and mini-batches"
 DATASETS = ("ali-display",)
@@ -29,7 +30,7 @@ def run(options: Options) -> Result:
 
 
 def choices() -> list[tuple[int | None, float]]:
-    """Return batch sizes with their rates: growing as the square root of the size, as suits Adam, and ten times that."""
+    """Return batch sizes with learning rates that grow as the square root; the full batch has the paper's."""
     small = [
         (size, SMALLEST_RATE * math.sqrt(size / BATCH_SIZES[0]) * factor)
         for size in BATCH_SIZES
@@ -38,6 +39,7 @@ def choices() -> list[tuple[int | None, float]]:
     return [*small, (None, 0.1)]
 
 
+@kept_memory()
 def train_within(dataset: str, batch_size: int | None, rate: float, budget: float) -> Result:
     """Return the course of a training that ends with the first epoch past the budget, validations included."""
     parts = DataSource(source=dataset).load()
@@ -72,11 +74,15 @@ def train_within(dataset: str, batch_size: int | None, rate: float, budget: floa
 def report(results: Result) -> list[str]:
     columns = ["dataset", "batch", "learning rate", "steps per epoch", "seconds per epoch", "epochs in the budget"]
     return [
-        "Every step propagates over the whole graph, whatever its batch, so an epoch's time grows with its steps. Paper",
-        f"settings otherwise; each training in a fresh process ends with the first epoch past {results['budget_seconds']:g}",
-        f"seconds, graph and validations included, and is validated about every {VALIDATE_AFTER:g} seconds. Rates grow as",
-        "the square root of the batch from the paper's 0.001 at 2048; a second row has ten times that. One training",
-        "each, seed 0; seconds per epoch are medians over its epochs after the first (fastest to slowest).",
+        *paragraph(
+            "Every step propagates over the whole graph, whatever its batch, so an epoch's time grows with its steps.",
+            "Paper settings otherwise. Each training, in a fresh process, ends with the first epoch past",
+            f"{results['budget_seconds']:g} seconds, graph and validations included, and is validated at the first",
+            f"epoch's end after every {VALIDATE_AFTER:g} seconds. Learning rates grow as the square root of the batch",
+            "from the paper's 0.001 at 2048, and a second row has ten times that; the full batch has the paper's 0.1.",
+            "One training each, seed 0; seconds per epoch are medians over its epochs after the first (fastest to",
+            "slowest).",
+        ),
         "",
         *table([*columns, "best valid NDCG@20", "after"], [row_cells(row) for row in results["rows"]]),
     ]

@@ -3,9 +3,20 @@
 import math
 
 from benchmarks import steps
-from benchmarks.measure import Result, in_fresh_process, note, peak_memory_mb, seconds_of, show, spread, table
+from benchmarks.measure import (
+    Result,
+    in_fresh_process,
+    note,
+    paragraph,
+    peak_memory_mb,
+    seconds_of,
+    show,
+    spread,
+    table,
+)
 from benchmarks.options import Options
 from benchmarks.planner import predicted_mb
+from rankformer.training.memory import kept_memory
 
 TITLE = "Our step over the number of pairs"
 
@@ -23,16 +34,17 @@ def run(options: Options) -> Result:
 def steps_at(size: int, rounds: int) -> Result:
     """Return seconds per step, peak memory and predicted memory at one size."""
     model, train = steps.paper_rankformer("synthetic"), steps.synthetic(size)
-    step = steps.our_step(train, model)
-    step()
-    seconds = spread([seconds_of(step) for _ in range(rounds)])
-    users, items = train.num_users, train.num_items
+    predicted = predicted_mb(model, train)
+    with kept_memory():
+        step = steps.our_step(train, model)
+        step()
+        seconds = spread([seconds_of(step) for _ in range(rounds)])
     return {
-        "users": users,
-        "items": items,
+        "users": train.num_users,
+        "items": train.num_items,
         "seconds": seconds,
         "peak_mb": peak_memory_mb(),
-        "predicted_mb": predicted_mb(users, items, size, model.settings),
+        "predicted_mb": predicted,
     }
 
 
@@ -51,9 +63,12 @@ def report(results: Result) -> list[str]:
     rounds = max((row["seconds"]["count"] for row in results["rows"] if "seconds" in row), default=0)
     columns = ["pairs", "users = items", "seconds per step", "per million pairs", "peak memory", "predicted", "ratio"]
     lines = [
-        "Synthetic graphs with E/64 users and as many items, the item at rank r drawn as often as r^-1/2; 3 layers,",
-        f"d = 64. Each size in a fresh process: {rounds} steps after a warm-up, medians (fastest to slowest); the peak",
-        "includes building the graph. Predicted is `rankformer plan`'s figure, the ratio peak over predicted.",
+        *paragraph(
+            "Synthetic graphs with E/64 users and as many items, the item at rank r drawn as often as r^-1/2; 3",
+            f"layers, d = 64. Each size in a fresh process: {rounds} rounds of one step after a warm-up, medians",
+            "(fastest to slowest); the peak includes building the graph. Predicted is the figure of `rankformer plan`,",
+            "the ratio peak over predicted.",
+        ),
         "",
         *table(columns, [row_cells(row) for row in results["rows"]]),
     ]

@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks import steps
-from benchmarks.measure import Result, in_fresh_process, interleave, note, show, table
+from benchmarks.measure import Result, in_fresh_process, interleave, note, paragraph, show, table
 from benchmarks.options import Options
 from rankformer.embeddings import Embeddings
 from rankformer.retrieval.seen_items import SeenItems
@@ -46,9 +46,11 @@ def time_lists(dataset: str, rounds: int) -> Result:
 def report(results: Result) -> list[str]:
     columns = ["users x items", "bare blocked product", "exact top-20", "ratio", "with the train mask", "ratio"]
     return [
-        f"Random vectors of d = {DIM} at each dataset's size; the product works in blocks of the same size and keeps",
-        f"nothing. {results['rows'][0]['rounds']} rounds in turns in one process, after a warm-up; medians (fastest to",
-        "slowest).",
+        *paragraph(
+            f"Random vectors of d = {DIM} at each dataset's size; the product works in blocks of the same size and",
+            f"keeps nothing. {results['rows'][0]['rounds']} rounds in turns in one process, after a warm-up; medians",
+            "(fastest to slowest).",
+        ),
         "",
         *table(columns, [row_cells(row) for row in results["rows"]]),
     ]

@@ -183,6 +183,7 @@ def test_a_seed_decides_order_and_negatives(graph):
 
 def small_settings(**changes):
     defaults = {"epochs": 12, "validate_every": 2, "learning_rate": 0.05, "embedding_dim": 8, "num_layers": 2}
+    defaults |= {"schedule": "constant"}
     return RankformerSettings(**{**defaults, **changes})
 
 

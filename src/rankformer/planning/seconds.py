@@ -1,0 +1,122 @@
+"""Seconds of an epoch and of a validation, from a few real training steps.
+
+A log small enough is timed itself. A larger one is timed at two smaller sizes of the same shape (`sample.smaller`), and
+the line through both is continued: every cost of a step grows with pairs or with nodes, and at a fixed shape those grow
+together, so that width, depth and batch need no formula of their own.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from rankformer.data.interactions import Interactions
+from rankformer.embeddings import Embeddings
+from rankformer.evaluation.metrics import parse_metrics
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import GradientModel
+from rankformer.planning.sample import smaller
+from rankformer.retrieval.top_k import top_k
+from rankformer.training.memory import kept_memory
+from rankformer.training.trainer import TrainingLoop
+
+PILOT_PAIRS = 20_000
+LONGEST_STEP = 0.7  # seconds that one timed step may take
+_TIMED_STEPS = 3
+_RANKING_SECONDS = 0.1  # a time from which lists of all users are told
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What time a training takes.
+
+    Attributes:
+        epoch: seconds of one epoch.
+        validation: seconds of one validation, 0 without a validation part.
+        timed_pairs: size of the largest log that steps were timed on.
+    """
+
+    epoch: float
+    validation: float
+    timed_pairs: int
+
+
+def measure_seconds(model: GradientModel, train: Interactions, valid: Interactions | None) -> Seconds:
+    """Return the seconds of an epoch and a validation, after a few seconds of trying."""
+    pilot = timing_of(model, train, PILOT_PAIRS)
+    affordable = int(pilot.pairs * LONGEST_STEP / max(pilot.step, 1e-6))
+    main = pilot
+    if len(train) > pilot.pairs and affordable > 2 * pilot.pairs:
+        main = timing_of(model, train, len(train) if affordable >= 0.8 * len(train) else affordable)
+    step = continued(pilot.pairs, pilot.step, main.pairs, main.step, len(train))
+    forward = continued(pilot.pairs, pilot.forward, main.pairs, main.forward, len(train))
+    ranking = 0.0 if valid is None else forward + _ranking_seconds(model, train, valid)
+    return Seconds(step * steps_per_epoch(model, len(train)), ranking, main.pairs)
+
+
+def steps_per_epoch(model: GradientModel, pairs: int) -> int:
+    """Return how many optimiser steps an epoch has."""
+    size = model.settings.batch_size
+    return 1 if size is None else -(-pairs // size)
+
+
+def continued(x0: float, y0: float, x1: float, y1: float, x: float) -> float:
+    """Return y at x on the line through two points; through the origin and the second if the line does not rise."""
+    if x <= x1:
+        return y1
+    if x1 > x0 and y1 > y0:
+        return y1 + (x - x1) * (y1 - y0) / (x1 - x0)
+    return y1 * x / x1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median seconds of one step and of one forward pass on a log of so many pairs."""
+
+    pairs: int
+    step: float
+    forward: float
+
+
+def timing_of(model: GradientModel, train: Interactions, pairs: int) -> Timing:
+    """Return the timing of steps on about so many pairs; a mini-batch shrinks with them."""
+    sample = smaller(train, pairs)
+    graph = BipartiteGraph.from_interactions(sample)
+    loop = TrainingLoop(model.build(graph.num_nodes), graph, model.settings, model.seed)
+    edges = _batch_edges(model, len(sample), len(train))
+    with kept_memory():
+        loop.one_step(edges)  # the first one also sets up the optimiser
+        step = statistics.median(_seconds(lambda: loop.one_step(edges)) for _ in range(_TIMED_STEPS))
+        forward = _seconds(loop.embeddings)
+    return Timing(len(sample), step, forward)
+
+
+def _batch_edges(model: GradientModel, pairs: int, whole: int) -> torch.Tensor | None:
+    size = model.settings.batch_size
+    if size is None or size >= whole:
+        return None
+    return torch.randperm(pairs, generator=torch.Generator().manual_seed(0))[: max(1, size * pairs // whole)]
+
+
+def _ranking_seconds(model: GradientModel, train: Interactions, valid: Interactions) -> float:
+    """Return the seconds that the lists of all validation users take, from those of a few."""
+    width = model.build(2).table.shape[1]
+    users = len(np.unique(valid.users))
+    cutoff = max(metric.cutoff for metric in parse_metrics(model.settings.metric))
+    rows = Embeddings(torch.randn(1, width), torch.randn(train.num_items, width))
+    few = min(16, users)
+    while True:
+        seconds = _seconds(partial(top_k, rows, torch.zeros(few, dtype=torch.long), cutoff))
+        if few == users or seconds >= _RANKING_SECONDS:
+            return seconds * users / few
+        few = min(4 * few, users)
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
