@@ -3,10 +3,11 @@
 import json
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import ROOT, Result, Unavailable
+from benchmarks.measure import ROOT, Result, Unavailable, note
 from rankformer.data.source import DataSource
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.rankformer import Rankformer
@@ -53,6 +54,19 @@ def course_of_run(folder: Path) -> tuple[str, list[Point]]:
     names = ("epoch", "seconds", METRIC)
     course = [{name: event[name] for name in names} for event in events if event["event"] == "validation"]
     return manifest["data"]["name"], course
+
+
+def courses_of_runs(dataset: str, folders: Sequence[Path]) -> list[list[Point]]:
+    """Return the courses of the finished runs on a dataset; say which folders hold none."""
+    courses = []
+    for folder in folders:
+        if not (folder / "manifest.json").exists():
+            note(f"  {folder.name} is not a finished run; left out")
+            continue
+        name, course = course_of_run(folder)
+        if name == dataset:
+            courses.append(course)
+    return courses
 
 
 def best_point(course: list[Point]) -> Point:

@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "training": LEARNING,
     "run_folder": ANSWERING | {"files"},
     "models": ANSWERING | LEARNING | {"layers", "evaluation", "training", "run_folder"},
+    "planning": ANSWERING | LEARNING | {"evaluation", "training", "models"},
     "serving": {"retrieval", "run_folder", "errors", "settings"},
 }
 ANYTHING = {"cli", "__main__"}  # may import every part, and no part may import them

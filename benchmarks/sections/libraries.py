@@ -14,7 +14,8 @@ LABELS = {"als": "implicit ALS", "bpr": "implicit BPR"}
 
 def run(options: Options) -> Result:
     require_implicit()
-    return {"rows": [measure_dataset(name, options) for name in steps.available(options.datasets or DATASETS)]}
+    rows = [measure_dataset(name, options) for name in steps.available(options.datasets or DATASETS)]
+    return {"grids": GRIDS, "rows": rows}
 
 
 def measure_dataset(name: str, options: Options) -> Result:
@@ -29,7 +30,7 @@ def measure_dataset(name: str, options: Options) -> Result:
 
 
 def report(results: Result) -> list[str]:
-    grids = [f"{LABELS[library]}: {grid_line(library)}" for library in LABELS]
+    grids = [f"{LABELS[library]}: {grid_line(results['grids'][library])}" for library in LABELS]
     fits = results["rows"][0]["als"]["fit"]["count"]
     columns = ["dataset", "method", "fit", "whole search", "valid NDCG@20", "test NDCG@20", "test recall_capped@20"]
     return [
@@ -51,8 +52,8 @@ def report(results: Result) -> list[str]:
     ]
 
 
-def grid_line(library: str) -> str:
-    return "; ".join(f"{knob} {', '.join(map(str, values))}" for knob, values in GRIDS[library].items())
+def grid_line(grid: Result) -> str:
+    return "; ".join(f"{knob} {', '.join(map(str, values))}" for knob, values in grid.items())
 
 
 def rows_of(row: Result) -> list[list[str]]:

@@ -1,0 +1,3 @@
+import pytest
+
+from tests.cli.conftest import CLICK_COLUMNS, TINY
