@@ -7,7 +7,15 @@ from rankformer.planning.machine import memory_now, memory_of_machine, parse_siz
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("2GB", 2e9), ("1.5 gb", 1.5e9), ("8G", 8e9), ("512MiB", 512 * 2**20), ("1GiB", 2**30), ("100", 100), ("3kb", 3e3)],
+    [
+        ("2GB", 2e9),
+        ("1.5 gb", 1.5e9),
+        ("8G", 8e9),
+        ("512MiB", 512 * 2**20),
+        ("1GiB", 2**30),
+        ("100", 100),
+        ("3kb", 3e3),
+    ],
 )
 def test_sizes_are_read_as_people_write_them(text, size):
     assert parse_size(text) == size

@@ -18,6 +18,14 @@ USERS, ITEMS, PAIRS = 4_000, 5_000, 60_000
 MODES = ("float32", "bfloat16", "recompute")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def live_peak_of_step(settings):
     """Most bytes of tensors that one training step has alive beyond those that stand all the time."""
     graph = BipartiteGraph.from_interactions(invented(USERS, ITEMS, PAIRS))
@@ -48,8 +56,9 @@ def counted(settings, **changes):
         *({"activations": mode} for mode in MODES),
         *({"activations": mode, "num_layers": 8} for mode in MODES),
         {"num_layers": 1},
-        {"negatives": "pull"},
-        {"batch_size": 5_000},
+        {"negatives": "pull", "benchmark": False, "alpha": 0},
+        {"batch_size": 1_000},
+        {"batch_size": 50_000},
     ],
     ids=str,
 )

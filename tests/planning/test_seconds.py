@@ -18,11 +18,13 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def test_the_line_through_two_points_is_continued():
-    assert continued(1, 1.0, 2, 3.0, 10) == 19
-    assert continued(1, 1.0, 2, 3.0, 2) == 3
-    assert continued(1, 3.0, 2, 3.0, 10) == 15  # no rise seen: in proportion
-    assert continued(2, 3.0, 2, 3.0, 4) == 6
+def test_growth_is_continued_with_the_exponent_that_was_seen():
+    assert continued((100, 1.0), (400, 4.0 * 4**0.1), 1600) == pytest.approx(16 * 16**0.1)
+    assert continued((100, 1.0), (400, 4.4), 400) == 4.4
+    assert continued((100, 1.0), (400, 4.4), 200) == 4.4
+    assert continued((100, 1.0), (400, 1.0), 1600) == pytest.approx(4)  # at least in proportion
+    assert continued((100, 1.0), (400, 90.0), 1600) == pytest.approx(90 * 4**1.25)  # at most this steep
+    assert continued((100, 1.0), (100, 1.0), 400) == pytest.approx(4)
 
 
 def test_an_epoch_has_a_step_per_batch():

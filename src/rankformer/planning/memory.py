@@ -20,16 +20,19 @@ With n users, m items, N = n + m, E training pairs, width d, L layers; all sizes
       drawing      5 x 8E  random bits and keys of the negatives
       loss         5 x 8E + 3 x 4E  pairs, signed coefficients, their order by item, negatives
                    2 x 4Nd + 4 max(n, m) d  its gradient, that of the penalty, one side's sums
-      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives
+      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; five blocks of 2048 rows
                    4 x 4Nd  gradient in, gradient out, gradient of the unit rows, gradient of the penalty
       validation   8E + 6 x 4E + 3 x 4Nd  one forward pass beside the last gradient; two blocks of scores
 
-    a mini-batch of B pairs has instead of `loss` and `drawing`
-      batch        10 x 4Bd  gathered rows and their gradients    5 x 4Nd  the same as full tables    5 x 8E  order
+    and with mini-batches of B pairs, instead of `loss` and `drawing`
+      shuffling    5 x 8E  random keys and their order, of which 8E stays through the epoch
+      batch        9 x 4Bd + 4B  gathered rows and their gradients
+      scattering   3 x 4Bd + 3 x 4Nd  the gradients as full tables
 
 Not all of it is alive at once: the peak is the largest phase. While training, freed blocks below 32 MiB are kept for
 reuse (`training.memory`) and not handed back, larger ones are. So small and large blocks have their largest phases each
-for itself, and the small ones take a quarter more room than they hold (measured: what lies between reused blocks).
+for itself, and the small ones take a quarter more room than they hold (measured: what lies between reused blocks); with
+mini-batches, whose gathered rows and full tables do not fit into each other's places, three fifths more.
 """
 
 from collections.abc import Iterable
@@ -41,8 +44,10 @@ from rankformer.training.activations import segment_sizes
 
 SMALL = 32 * 2**20
 ROOM_OF_SMALL = 1.25
-_ROW_BLOCK = 2048
+ROOM_WITH_BATCHES = 1.6
+_ROW_BLOCK = 16384
 _SCORE_BLOCK = 16 * 2**20
+_WITH_KEPT = ("layers", "loss", "batch", "scattering")  # the phases in which the forward pass's outputs are held
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,10 @@ def forecast_rankformer(shape: Shape, settings: RankformerSettings, process: int
     large = max(_bytes(_large(blocks)) for blocks in phases.values())
     small = max(_bytes(_small(blocks)) for blocks in phases.values())
     always = [block for blocks in standing.values() for block in blocks]
-    training = _bytes(_large(always)) + large + ROOM_OF_SMALL * (_bytes(_small(always)) + small)
+    room = ROOM_WITH_BATCHES if "batch" in phases else ROOM_OF_SMALL
+    training = _bytes(_large(always)) + large + room * (_bytes(_small(always)) + small)
     parts = {"process and data": float(process)} | {name: _bytes(blocks) for name, blocks in standing.items()}
-    kept = _bytes(_kept(shape, settings)) if largest in ("layers", "loss", "batch") else 0.0
+    kept = _bytes(_kept(shape, settings)) if largest in _WITH_KEPT else 0.0
     parts |= {"kept for the backward pass": kept, f"at work ({largest})": _bytes(phases[largest]) - kept}
     parts["freed, held for reuse"] = process + training - sum(parts.values())
     rounded = {name: round(size) for name, size in parts.items()}
@@ -140,7 +146,8 @@ def _phases(shape: Shape, settings: RankformerSettings) -> dict[str, list[Block]
         phases["validation"] = _validation(shape, settings)
     if settings.batch_size is None or settings.batch_size >= shape.num_pairs:
         return phases | {"drawing": [Block(5, 8 * shape.num_pairs)], "loss": kept + _full_loss(shape, settings)}
-    return phases | {"batch": kept + _batch_loss(shape, settings, settings.batch_size)}
+    shuffling = [Block(5, 8 * shape.num_pairs)]
+    return phases | {"shuffling": shuffling} | _batch_phases(shape, settings, settings.batch_size)
 
 
 def _kept(shape: Shape, settings: RankformerSettings) -> list[Block]:
@@ -176,7 +183,7 @@ def _layer_backward(shape: Shape, settings: RankformerSettings) -> list[Block]:
         Block(4 + _signs(settings), 4 * shape.num_pairs),
         Block(1, 8 * shape.num_pairs),
         Block(4, 4 * shape.num_nodes),
-        Block(5, 4 * _ROW_BLOCK * settings.embedding_dim),
+        Block(5, 4 * min(_ROW_BLOCK, max(shape.num_users, shape.num_items)) * settings.embedding_dim),
     ]
 
 
@@ -191,13 +198,14 @@ def _full_loss(shape: Shape, settings: RankformerSettings) -> list[Block]:
     ]
 
 
-def _batch_loss(shape: Shape, settings: RankformerSettings, batch: int) -> list[Block]:
+def _batch_phases(shape: Shape, settings: RankformerSettings, batch: int) -> dict[str, list[Block]]:
+    gathered = 4 * batch * settings.embedding_dim
     unrounded = settings.activations == "bfloat16"
-    return [
-        Block(5 + unrounded, _rows(shape, settings)),
-        Block(10, 4 * batch * settings.embedding_dim),
-        Block(5, 8 * shape.num_pairs),
-    ]
+    kept = [*_kept(shape, settings), Block(unrounded, _rows(shape, settings)), Block(1, 8 * shape.num_pairs)]
+    return {
+        "batch": [*kept, Block(9, gathered), Block(1, 4 * batch)],
+        "scattering": [*kept, Block(3, gathered), Block(3, _rows(shape, settings))],
+    }
 
 
 def _validation(shape: Shape, settings: RankformerSettings) -> list[Block]:

@@ -119,18 +119,19 @@ def forecast(model: GradientModel, shape: Shape, process: int) -> Forecast:
 
 
 def changes_that_fit(model: GradientModel, shape: Shape, process: int, limit: int) -> Iterator[Change]:
-    """Yield up to three settings whose counted peak stays within the limit, those that change the result least first.
+    """Yield up to three settings whose counted peak stays within the limit, each lower than the one before it.
 
-    Without a written count nothing is yielded: measuring every choice would take longer than it is worth.
+    Those that change the result least come first. Without a written count nothing is yielded: measuring every choice
+    would take longer than it is worth.
     """
     settings = model.settings
     if not isinstance(settings, RankformerSettings):
         return
-    found = 0
+    found, lowest = 0, limit + 1
     for proposal in _proposals(settings):
         peak = forecast_rankformer(shape, settings.replace(**proposal), process).peak
-        if peak <= limit and found < 3:
-            found += 1
+        if peak < lowest and found < 3:
+            found, lowest = found + 1, peak
             yield Change(proposal, peak)
 
 
