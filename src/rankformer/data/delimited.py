@@ -134,7 +134,7 @@ def _has_header(path: Path, rows: list[list[str]], stated: bool | None, named: l
         return True  # words above numbers
     raise DataError(
         f"{path.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
-        "header=True or header=False, or name the columns with user=... and item=..."
+        "header=True or False (--header, --no-header), or name the columns with user=... and item=... (--user-column)"
     )
 
 
