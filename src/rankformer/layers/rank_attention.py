@@ -17,8 +17,8 @@ so with M = X_i^T V_i, M' = (g X_u)^T V_u (d x d) and s_V, s_X, s_R, h column su
 
 The positive sums P are exact for every alpha. N = sum |Omega-| holds while no Omega- changes sign, which alpha >= 2
 guarantees; below that N is the clamped estimate max(N, floor), and so it is for `negatives="pull"`, where every sign
-of N flips. One `sddmm`, two `spmm` and four thin products forward; two `sddmm`, four `spmm` and six thin products
-backward. Nothing of size E x d or N x d x d is made.
+of N flips. One `edge_dot`, one `spmm` (both directions at once) and four thin products forward; two `edge_dot`, two
+`spmm` and six thin products backward. Nothing of size E x d or N x d x d is made.
 """
 
 from collections.abc import Iterator
