@@ -20,7 +20,7 @@ With n users, m items, N = n + m, E training pairs, width d, L layers; all sizes
       drawing      5 x 8E  random bits and keys of the negatives
       loss         5 x 8E + 3 x 4E  pairs, signed coefficients, their order by item, negatives
                    2 x 4Nd + 4 max(n, m) d  its gradient, that of the penalty, one side's sums
-      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; five blocks of 2048 rows
+      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; five blocks of 16384 rows
                    4 x 4Nd  gradient in, gradient out, gradient of the unit rows, gradient of the penalty
       validation   8E + 6 x 4E + 3 x 4Nd  one forward pass beside the last gradient; two blocks of scores
 
