@@ -43,8 +43,6 @@ from rankformer.graph.sparse_ops import (
 )
 from rankformer.layers.weights import RankWeights
 
-ROW_BLOCK = 16384  # rows handled at a time: see `row_blocks`
-
 
 def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None = None, tau: float = 1.0) -> Tensor:
     """Return (1 - tau) z + tau R(z), Eq. 5, (n+m, d) with users first, in O(E d + (n+m) d^2).
@@ -210,7 +208,7 @@ class _RankAttention(torch.autograd.Function):
         return None, result, None, None
 
 
-def row_blocks(graph: BipartiteGraph, size: int = ROW_BLOCK) -> Iterator[slice]:
+def row_blocks(graph: BipartiteGraph, size: int = 16384) -> Iterator[slice]:
     """Yield the rows of users, then of items, in pieces that bound the temporaries of a pass.
 
     Smaller pieces stay in the cache, and 2048 rows are a tenth faster on idle cores. But every piece is another few

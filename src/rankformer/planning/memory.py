@@ -39,13 +39,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rankformer.layers.rank_attention import ROW_BLOCK
 from rankformer.models.rankformer import RankformerSettings
 from rankformer.training.activations import segment_sizes
 
 SMALL = 32 * 2**20
 ROOM_OF_SMALL = 1.25
 ROOM_WITH_BATCHES = 1.6
+_ROW_BLOCK = 16384
 _SCORE_BLOCK = 16 * 2**20
 _WITH_KEPT = ("layers", "loss", "batch", "scattering")  # the phases in which the forward pass's outputs are held
 
@@ -183,7 +183,7 @@ def _layer_backward(shape: Shape, settings: RankformerSettings) -> list[Block]:
         Block(4 + _signs(settings), 4 * shape.num_pairs),
         Block(1, 8 * shape.num_pairs),
         Block(4, 4 * shape.num_nodes),
-        Block(5, 4 * min(ROW_BLOCK, max(shape.num_users, shape.num_items)) * settings.embedding_dim),
+        Block(5, 4 * min(_ROW_BLOCK, max(shape.num_users, shape.num_items)) * settings.embedding_dim),
     ]
 
 
