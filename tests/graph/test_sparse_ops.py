@@ -11,7 +11,6 @@ from rankformer.graph.sparse_ops import (
     at_users,
     edge_dot,
     item_sums,
-    node_sums,
     propagate,
     row_dot,
     spmm,
@@ -128,7 +127,6 @@ def test_sums_equal_the_row_and_column_sums_of_the_dense_matrix(graph):
     matrix = dense_matrix(graph, values)
     torch.testing.assert_close(user_sums(graph, values), matrix.sum(1))
     torch.testing.assert_close(item_sums(graph, values), matrix.sum(0))
-    torch.testing.assert_close(node_sums(graph, two_way(graph, values)), torch.cat([matrix.sum(1), matrix.sum(0)]))
 
 
 def test_values_of_nodes_spread_to_their_edges(graph):

@@ -69,11 +69,6 @@ def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:
     return values.index_select(0, graph.edge_of)
 
 
-def node_sums(graph: BipartiteGraph, two_way_values: Tensor) -> Tensor:
-    """Return the sum of each node's entries, (n+m,)."""
-    return torch.segment_reduce(two_way_values, "sum", offsets=graph.ptr, initial=0.0)
-
-
 def user_sums(graph: BipartiteGraph, values: Tensor) -> Tensor:
     """Return the sum of each user's edge values, (n,)."""
     return torch.segment_reduce(values, "sum", offsets=graph.ptr[: graph.num_users + 1], initial=0.0)
