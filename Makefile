@@ -13,6 +13,7 @@ demo: $(READY)
 	@$(BIN)/rankformer demo
 
 test: $(READY)
+	@tools/install-browser
 	$(BIN)/python -m pytest
 
 check: $(READY)

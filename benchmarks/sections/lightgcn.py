@@ -50,11 +50,11 @@ def thin_products(graph: BipartiteGraph, dim: int, layers: int) -> Callable[[], 
     gram, square = torch.zeros(dim, dim), torch.randn(dim, dim)
 
     def grams() -> None:
-        for block in row_blocks(graph):
+        for block in row_blocks(0, graph.num_nodes):
             gram.addmm_(rows[block].T, rows[block])
 
     def products(count: int) -> None:
-        for block in row_blocks(graph):
+        for block in row_blocks(0, graph.num_nodes):
             for _ in range(count):
                 torch.mm(rows[block], square, out=result[block])
 

@@ -12,21 +12,35 @@ if TYPE_CHECKING:
     from rankformer.errors import RankformerError as RankformerError
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
+    from rankformer.models.difformer import DIFFormer as DIFFormer
+    from rankformer.models.gformer import GFormer as GFormer
     from rankformer.models.lightgcn import LightGCN as LightGCN
     from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+    from rankformer.models.mgformer import MGFormer as MGFormer
+    from rankformer.models.nodeformer import NodeFormer as NodeFormer
     from rankformer.models.popularity import Popularity as Popularity
     from rankformer.models.rankformer import Rankformer as Rankformer
+    from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
     from rankformer.models.registry import load_model as load_model
+    from rankformer.models.sgformer import SGFormer as SGFormer
+    from rankformer.models.xsimgcl import XSimGCL as XSimGCL
 
 _HOME_OF = {
+    "DIFFormer": "rankformer.models.difformer",
     "Embeddings": "rankformer.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",
+    "GFormer": "rankformer.models.gformer",
     "Interactions": "rankformer.data.interactions",
     "LightGCN": "rankformer.models.lightgcn",
+    "MGFormer": "rankformer.models.mgformer",
     "MatrixFactorization": "rankformer.models.matrix_factorization",
+    "NodeFormer": "rankformer.models.nodeformer",
     "Popularity": "rankformer.models.popularity",
     "Rankformer": "rankformer.models.rankformer",
+    "RankformerCL": "rankformer.models.rankformer_cl",
     "RankformerError": "rankformer.errors",
+    "SGFormer": "rankformer.models.sgformer",
+    "XSimGCL": "rankformer.models.xsimgcl",
     "evaluate": "rankformer.evaluation.evaluator",
     "load_model": "rankformer.models.registry",
 }

@@ -5,6 +5,7 @@
     │   ├── DataError            an interaction log, table or split that cannot be used
     │   ├── ConfigError          a setting, flag or argument outside its range, or unknown
     │   ├── UnknownIdError       a user or item that the model has never seen
+    │   ├── NotSupportedError    something that the method at hand cannot do
     │   ├── RunFolderError       a run folder that is missing, damaged or belongs to something else
     │   └── DownloadError        a file that could not be fetched or is not the one expected
     └── TrainingError            training could not go on, for example a loss that is not finite (exit code 1)
@@ -31,6 +32,10 @@ class ConfigError(UserError):
 
 class UnknownIdError(UserError):
     """A user or item that the model has never seen."""
+
+
+class NotSupportedError(UserError):
+    """Something that the method at hand cannot do."""
 
 
 class RunFolderError(UserError):

@@ -2,7 +2,8 @@
 
     manifest.json            format version, model and settings, seed, versions, data, protocol, metrics,
                              SHA-256 and size of every other file, and a seal over itself
-    embeddings.safetensors   users (n, d), items (m, d), and the learned parameters as network.*
+    embeddings.safetensors   users (n, d), items (m, d), the learned parameters as network.*, and what embedding other
+                             users needs as fold_in.*
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, and titles if known
     history.parquet          training pairs by index
@@ -33,6 +34,8 @@ from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
 from rankformer.errors import DataError, RunFolderError
 from rankformer.files import atomic_path, sealed_json, sha256_of, unseal_json, write_bytes_atomic
+from rankformer.retrieval.fold_in import Constant, FoldIn, WeightedSum, check_tensors
+from rankformer.retrieval.rank_fold_in import RankFoldIn
 from rankformer.retrieval.recommender import Recommender
 
 T = TypeVar("T")
@@ -41,6 +44,7 @@ FORMAT = "rankformer-run"
 VERSION = 1
 MANIFEST = "manifest.json"
 FILES = ("embeddings.safetensors", "users.parquet", "items.parquet", "history.parquet", "log.jsonl")
+_RULES: dict[str, type[FoldIn]] = {kind.rule: kind for kind in (RankFoldIn, WeightedSum, Constant)}
 _PARTS = {"model": str, "seed": int} | dict.fromkeys(
     ("settings", "versions", "data", "metrics", "protocol", "files"), dict
 )
@@ -90,6 +94,8 @@ def save_run(folder: Path, run: Run) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)
     tensors = {"users": embeddings.users, "items": embeddings.items}
     tensors |= {f"network.{name}": value for name, value in run.parameters.items()}
+    rule = recommender.fold_in
+    tensors |= {f"fold_in.{name}": value for name, value in (rule.tensors() if rule else {}).items()}
     with atomic_path(folder / "embeddings.safetensors") as path:
         save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, path)
     _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
@@ -112,6 +118,7 @@ def save_run(folder: Path, run: Run) -> None:
         "data": {**run.data, "history": history.name},
         "metrics": run.metrics,
         "protocol": run.protocol,
+        "fold_in": {"rule": rule.rule, **rule.numbers()} if rule else None,
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
     for name in (*FILES, MANIFEST):
@@ -163,13 +170,16 @@ def load_run(folder: Path) -> Run:
         return Interactions(pairs[0], pairs[1], user_ids, item_ids, item_titles=titles, name=name)
 
     history = _guarded(folder / "history.parquet", history_of)
-    recommender = _guarded(folder / FILES[0], lambda path: Recommender(embeddings, user_ids, item_ids, history))
+    fold_in = _guarded(folder / FILES[0], lambda path: _fold_in_of(manifest.get("fold_in"), tensors, embeddings))
+    recommender = _guarded(
+        folder / FILES[0], lambda path: Recommender(embeddings, user_ids, item_ids, history, fold_in=fold_in)
+    )
     return Run(
         model=manifest["model"],
         settings=manifest["settings"],
         seed=manifest["seed"],
         recommender=recommender,
-        parameters={name[8:]: value for name, value in tensors.items() if name.startswith("network.")},
+        parameters=_named(tensors, "network."),
         log=_guarded(folder / "log.jsonl", lambda path: [json.loads(line) for line in path.read_bytes().splitlines()]),
         data=manifest["data"],
         metrics=manifest["metrics"],
@@ -204,6 +214,24 @@ def _embeddings_of(tensors: dict[str, Tensor]) -> Embeddings:
     if kinds not in ({torch.float32}, {torch.float64}) or not embeddings.is_finite():
         raise DataError("embeddings must be finite numbers, all of 32 or all of 64 bits")
     return embeddings
+
+
+def _fold_in_of(record: Any, tensors: dict[str, Tensor], embeddings: Embeddings) -> FoldIn | None:
+    """Return the rule that a manifest describes; None where there is none."""
+    if record is None:
+        return None
+    if not isinstance(record, dict) or record.get("rule") not in _RULES:
+        raise DataError(f"its fold-in rule is none of {', '.join(_RULES)}")
+    parts = _named(tensors, "fold_in.")
+    check_tensors(parts, embeddings.num_items, embeddings.items.shape[1])
+    try:
+        return _RULES[record["rule"]].restore(parts, record)
+    except TypeError as error:
+        raise DataError(f"its fold-in rule is incomplete: {error}") from error
+
+
+def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _titles_of(items: pa.Table) -> pa.Array | None:

@@ -1,4 +1,4 @@
-"""evaluate, recommend and similar on a finished run."""
+"""evaluate, recommend, similar and explain on a finished run."""
 
 import csv
 import json
@@ -6,6 +6,8 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
+
+from rankformer.run_folder import load_run
 
 from .conftest import CLICK_COLUMNS, TINY, write_clicks
 
@@ -106,6 +108,34 @@ class TestRecommend:
         assert "Product" in outcome.out
         assert outcome.err == ""
 
+    def test_a_user_who_is_only_a_history(self, cli, finished):
+        rows = cli("recommend", finished, "--user", "u2", "-k", 3, "--json").json["recommendations"]
+        history = load_run(finished).recommender.history
+        row = history.user_ids.index_of(["u2"])[0]
+        items = history.item_ids.take(history.items[history.users == row]).to_pylist()
+        outcome = cli("recommend", finished, "--history", ", ".join(map(str, items)), "-k", 3, "--json")
+        assert list(outcome.json) == ["recommendations"]
+        found = outcome.json["recommendations"]
+        assert [entry["item_id"] for entry in found] == [entry["item_id"] for entry in rows]
+        assert {entry["user_id"] for entry in found} == {"history"}
+        assert outcome.err == ""
+
+    def test_histories_with_gaps_say_so(self, cli, finished):
+        ask = ["recommend", finished, "--history", "2,none,77", "--history", "none", "-k", 2]
+        document = cli(*ask, "--json").json
+        assert document["unknown_items"] == [
+            {"user_id": "history 1", "item_ids": ["none", 77]},
+            {"user_id": "history 2", "item_ids": ["none"]},
+        ]
+        assert document["fallbacks"] == ["history 2"]
+        outcome = cli(*ask)
+        assert "for history 2" in outcome.out
+        assert outcome.err.splitlines() == [
+            "note: history 1: 2 unknown items were passed over: 'none', 77",
+            "note: history 2: 1 unknown items were passed over: 'none'",
+            "note: history 2: no known item, so these are the most popular ones",
+        ]
+
     def test_a_file_of_users(self, cli, finished, tmp_path):
         ids = tmp_path / "ids.txt"
         ids.write_bytes("\ufeffu3\r\n\r\nu1\n".encode())
@@ -144,6 +174,7 @@ class TestRecommend:
         [
             ([], "exactly one way"),
             (["--user", "u1", "--all"], "exactly one way"),
+            (["--user", "u1", "--history", "2"], "exactly one way"),
             (["--user", "nobody"], "unknown user: 'nobody'"),
             (["--user", "u1", "-k", "0"], "k=0"),
             (["--users", "no-such-file"], "no-such-file cannot be read"),
@@ -187,3 +218,40 @@ class TestSimilar:
         outcome = cli("similar", finished, *extra)
         assert outcome.code == 2
         assert message in outcome.error
+
+
+class TestExplain:
+    def test_the_shape_of_the_json(self, cli, finished):
+        document = cli("explain", finished, "--user", "u2", "--item", 3, "--json").json
+        assert list(document) == ["user_id", "item_id", "title", "score", "reasons", "own", "crowd"]
+        assert (document["user_id"], document["item_id"], document["title"]) == ("u2", 3, "Product 3")
+        total = sum(reason["contribution"] for reason in document["reasons"]) + document["own"] + document["crowd"]
+        assert total == pytest.approx(document["score"], abs=1e-5)
+        assert document["reasons"][0]["title"] == f"Product {document['reasons'][0]['item_id']}"
+
+    def test_what_people_see(self, cli, finished):
+        outcome = cli("explain", finished, "--user", "u2", "--item", 3, "-k", 1)
+        assert "3 (Product 3) for u2" in outcome.out
+        assert "more of the history" in outcome.out
+        assert "the crowd" in outcome.out
+        assert "score" in outcome.out
+
+    @pytest.mark.parametrize(
+        ("extra", "message"),
+        [
+            (["--user", "nobody", "--item", "3"], "unknown user: 'nobody'"),
+            (["--user", "u2", "--item", "none"], "unknown item: 'none'"),
+            (["--user", "u2", "--item", "3", "-k", "0"], "k=0"),
+        ],
+    )
+    def test_wrong_wishes(self, cli, finished, extra, message):
+        outcome = cli("explain", finished, *extra)
+        assert outcome.code == 2
+        assert message in outcome.error
+
+    def test_a_method_without_reasons_says_so(self, cli, clicks, tmp_path):
+        run = tmp_path / "run"
+        assert cli("train", clicks, "--out", run, "--model", "popularity", *CLICK_COLUMNS).code == 0
+        outcome = cli("explain", run, "--user", "u2", "--item", "3")
+        assert outcome.code == 2
+        assert "no reasons to give" in outcome.error

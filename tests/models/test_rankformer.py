@@ -157,3 +157,19 @@ def test_one_user_and_one_item_are_enough():
     model = Rankformer(**SMALL).fit(Interactions.from_indices([0], [0]))
     assert model.embeddings.is_finite()
     assert model.recommend().table.num_rows == 0
+
+
+def test_a_least_squares_start_has_entries_of_size_one_and_no_empty_rows():
+    pairs = [(u, i) for u in range(12) for i in range(8) if (u + i) % 2 == 0] + [(12, 8)]  # the last hangs by itself
+    users, items = np.array(pairs).T
+    graph = BipartiteGraph.from_interactions(Interactions.from_indices(users, items, 14, 9))
+    model = Rankformer(embedding_dim=4)
+    assert model.settings.start == "least-squares"
+    network = model.build(graph.num_nodes)
+    model.initialise(network, graph)
+    lengths = torch.linalg.vector_norm(network.table.detach(), dim=1)
+    assert float(lengths.min()) > 1e-3
+    assert 0.5 < float(network.table.detach()[:12].square().mean().sqrt()) < 2
+    loss = network.loss(graph, Batch(None, graph.edge_items, 0, 1), 1e-4)
+    loss.backward()
+    assert bool(torch.isfinite(network.table.grad).all())

@@ -8,7 +8,7 @@ import torch
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
-from rankformer.errors import ConfigError, DataError, UnknownIdError
+from rankformer.errors import ConfigError, DataError, NotSupportedError, UnknownIdError
 from rankformer.retrieval.recommender import Recommender
 
 ITEMS = ["pear", "apple", "fig", "plum"]  # index order 0..3, deliberately not alphabetical
@@ -136,7 +136,7 @@ def test_similar_items_of_an_unknown_item_or_without_vectors_is_refused():
         def scores(self, users):
             return torch.zeros(len(users), 4)
 
-    with pytest.raises(ConfigError, match="Flat has no item vectors"):
+    with pytest.raises(NotSupportedError, match="Flat scores without vectors"):
         make_recommender(scorer=Flat()).similar_items("fig")
 
 

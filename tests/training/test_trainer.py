@@ -307,13 +307,22 @@ def test_a_validation_that_is_not_a_number_stops_the_run(graph):
         train(Counter(), graph, settings, seed=0, validate=Script([0.1, float("nan")]))
 
 
+@pytest.mark.parametrize(("clip_norm", "expected"), [(None, 6.0), (10.0, 6.0), (3.0, 3.0)])
+def test_a_long_gradient_is_shortened_over_all_parameters_together(graph, clip_norm, expected):
+    network = Counter(lambda step, value: 3 * value.sum() + 3 * network.other.sum())
+    network.other = nn.Parameter(torch.zeros(3))  # with `value` four entries of 3: a gradient of length 6
+    loop = TrainingLoop(network, graph, TrainingSettings(clip_norm=clip_norm), seed=0)
+    loop.one_step(None)
+    assert torch.cat([network.value.grad, network.other.grad]).norm().item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_cosine_schedule_starts_at_the_rate_and_falls_to_nearly_nothing(graph):
     loop = TrainingLoop(Counter(), graph, TrainingSettings(epochs=10, learning_rate=0.5, schedule="cosine"), seed=0)
     rates = []
     for epoch in range(1, 11):
         loop.progress.epoch = epoch
         loop.one_epoch()
-        rates.append(loop.optimizer.param_groups[0]["lr"])
+        rates.append(loop.learning_rate)
     assert rates[0] == 0.5
     assert rates == sorted(rates, reverse=True)
     assert rates[5] == pytest.approx(0.25)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 EXAMPLES = """Examples:
 
 rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
+
+rankformer recommend runs/demo --history film-012,film-007
 
 rankformer recommend runs/demo --users ids.txt --json
 
@@ -35,6 +37,12 @@ def register(app: typer.Typer) -> None:
 def recommend(
     run: RunArgument,
     user: Annotated[list[str] | None, typer.Option(metavar="ID", help="A user; may be repeated.")] = None,
+    history: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID,ID", help="Items of a user who was not in the training data; repeat it for more such users."
+        ),
+    ] = None,
     users: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Text file with one user id per line; - reads stdin.")
     ] = None,
@@ -50,23 +58,33 @@ def recommend(
 ) -> None:
     """List the items that RUN ranks highest for users.
 
-    Say for whom in exactly one way: --user, --users or --all. Ids are those of the training data, whatever their type.
+    Say for whom in exactly one way: --user, --history, --users or --all. Ids are those of the training data, whatever
+    their type; within --history a comma that belongs to an id is doubled.
     """
     from rankformer.data.writers import check_writable
     from rankformer.run_folder import load_run
 
-    if sum((bool(user), users is not None, everyone)) != 1:
-        raise ConfigError("say for whom in exactly one way: --user ID (may be repeated), --users FILE or --all")
+    if sum((bool(user), bool(history), users is not None, everyone)) != 1:
+        raise ConfigError(
+            "say for whom in exactly one way: --user ID (may be repeated), --history ID,ID, --users FILE or --all"
+        )
     if out is not None:
         check_writable(out)
     recommender = load_run(run).recommender
-    asked = None if everyone else _raw_ids(recommender.user_ids, user or _lines_of(users))
+    asked: list[Any] | None
     with busy("ranking"):
-        lists = recommender.recommend(asked, k, include_seen=include_seen)
+        if history:
+            histories = dict(zip(_names_of(history), _histories_of(recommender.item_ids, history), strict=True))
+            asked = list(histories)
+            lists = recommender.recommend_histories(histories, k, include_seen=include_seen)
+        else:
+            asked = None if everyone else _raw_ids(recommender.user_ids, user or _lines_of(users))
+            lists = recommender.recommend(asked, k, include_seen=include_seen)
+    _note_gaps(lists)
     if out is not None:
         _write(lists, out, json)
     elif json:
-        show_json({"recommendations": rows_of(lists)})
+        show_json({"recommendations": rows_of(lists), **_gaps_of(lists)})
     else:
         _show_lists(lists, recommender.user_ids.ids.to_pylist() if asked is None else asked)
 
@@ -88,6 +106,31 @@ def show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
 
 def _raw_ids(ids: "IdMap", texts: list[str]) -> list[Any]:
     return list(dict.fromkeys(ids.parse(text) for text in texts))
+
+
+def _names_of(histories: list[str]) -> list[str]:
+    """Return what to call users who are only histories."""
+    return ["history"] if len(histories) == 1 else [f"history {number}" for number in range(1, len(histories) + 1)]
+
+
+def _histories_of(ids: "IdMap", texts: list[str]) -> list[list[Any]]:
+    """Return the raw item ids of each comma-separated text."""
+    split = [[part.replace("\0", ",").strip() for part in text.replace(",,", "\0").split(",")] for text in texts]
+    return [[ids.parse(part) for part in parts if part] for parts in split]
+
+
+def _gaps_of(lists: "Recommendations") -> dict[str, Any]:
+    """Return what a list from a history passed over and who was answered by popularity; empty for other lists."""
+    unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
+    return ({"unknown_items": unknown} if unknown else {}) | ({"fallbacks": lists.fallbacks} if lists.fallbacks else {})
+
+
+def _note_gaps(lists: "Recommendations") -> None:
+    for name, ids in lists.unknown_items.items():
+        named = ", ".join(map(repr, ids[:5])) + (", ..." if len(ids) > 5 else "")
+        show_note(f"{name}: {len(ids)} unknown items were passed over: {named}")
+    for name in lists.fallbacks:
+        show_note(f"{name}: no known item, so these are the most popular ones")
 
 
 def _lines_of(path: Path | None) -> list[str]:

@@ -68,7 +68,7 @@ class _LightPropagation(torch.autograd.Function):
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
         ctx.fixed = graph, num_layers
         z = z.detach().contiguous()
-        weights = _symmetric_weights(graph, z.dtype)
+        weights = symmetric_weights(graph, z.dtype)
         mean = z
         for k in range(1, num_layers + 1):
             mean = spmm(graph, weights, mean).lerp_(z, 1 / (k + 1))
@@ -84,8 +84,8 @@ class _LightPropagation(torch.autograd.Function):
 _weights_of: WeakKeyDictionary[BipartiteGraph, Tensor] = WeakKeyDictionary()
 
 
-def _symmetric_weights(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
-    """Return 1 / sqrt(d_u d_i) as two-way values (2E,)."""
+def symmetric_weights(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
+    """Return the entries 1 / sqrt(d_u d_i) of T as two-way values (2E,)."""
     weights = _weights_of.get(graph)
     if weights is None or weights.dtype != dtype:
         shrink = graph.degree.clamp(min=1).rsqrt().to(dtype)  # (n+m,)

@@ -32,7 +32,6 @@ from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import (
     at_items,
-    at_neighbours,
     at_users,
     edge_dot,
     item_sums,
@@ -41,7 +40,7 @@ from rankformer.graph.sparse_ops import (
     two_way,
     user_sums,
 )
-from rankformer.layers.weights import RankWeights
+from rankformer.rank_weights import RankWeights
 
 
 def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None = None, tau: float = 1.0) -> Tensor:
@@ -97,10 +96,11 @@ class _Constants:
 
 
 class _RankAttention(torch.autograd.Function):
-    """Unit rows x are never stored: wherever one is needed it is v with a factor, on the edge or on a block of rows.
+    """Full (n+m, d) arrays: v, x and `out` forward, of which v and `out` are kept; backward the gradient, x, gy,
+    `result` and `gx` besides. All else is per node, per edge or per block of rows.
 
-    Full (n+m, d) arrays: v and `out` forward; the gradient, `result` and `gx` backward. All else is per node, per edge
-    or per block of rows.
+    Unit rows x and the gradient gy at y are made once for all edges that read them; a factor per edge in their place
+    would be two gathers over all edges each time.
     """
 
     @staticmethod
@@ -108,63 +108,60 @@ class _RankAttention(torch.autograd.Function):
         n, d, beta = graph.num_users, v.shape[1], float(weights.benchmark)
         k = _Constants.of(graph, weights, v.dtype)
         inv_norm = _safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)  # 0: no similarity
-        unit = torch.cat([k.g * inv_norm[:n], inv_norm[n:]])[:, None]  # v times this: g_u x_u, and x_i
-        m_items, m_users = v.new_zeros(d, d), v.new_zeros(d, d)
-        s_x, h = v.new_zeros(d), v.new_zeros(d)
-        for rows in row_blocks(graph):
-            x_b = v[rows] * unit[rows]
-            (m_users if rows.start < n else m_items).addmm_(x_b.T, v[rows])
-            (h if rows.start < n else s_x).add_(x_b.sum(0))
+        x = v * inv_norm[:, None]
+        s_x, m_items = x[n:].sum(0), x[n:].T @ v[n:]
+        h, m_users = v.new_zeros(d), v.new_zeros(d, d)
+        for rows in row_blocks(0, n):
+            g_x = x[rows] * k.g[rows, None]
+            m_users.addmm_(g_x.T, v[rows])
+            h.add_(g_x.sum(0))
 
-        s = edge_dot(graph, v, v).mul_(at_users(graph, inv_norm)).mul_(at_items(graph, inv_norm))  # (E,)
+        s = edge_dot(graph, x, x)  # (E,)
         row_sum = user_sums(graph, s)
-        rest = inv_norm[:n] * (v[:n] @ s_x) - row_sum  # (n,) sum of s over the user's negatives
+        rest = x[:n] @ s_x - row_sum  # (n,) sum of s over the user's negatives
         b_pos, b_neg = row_sum * k.p, rest * k.e_inv  # Eq. 7
         r = k.g * (beta * b_pos + weights.alpha)
         omega_pos = torch.addcmul(at_users(graph, k.p * (weights.alpha - beta * b_neg)), s, at_users(graph, k.p))
         omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
         w = two_way(graph, omega_pos - omega_neg)  # (2E,)
-        dense_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - inv_norm[n:] * (v[n:] @ h)])
+        dense_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - x[n:] @ h])
         inv_c, signs, passes = _normalizer(graph, weights, omega_pos, omega_neg, dense_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
         scale = tau * inv_c  # (n+m,)
         out = spmm(graph, w, v)
-        for rows in row_blocks(graph):
-            out_b, x_b = out[rows], v[rows] * unit[rows]
-            if rows.start < n:
-                out_b.addmm_(x_b, m_items).addr_(r[rows], s_v, alpha=-1)
-            else:
-                out_b.addmm_(x_b, m_users).sub_(s_r)
-            out_b.mul_(scale[rows, None]).add_(v[rows], alpha=1 - tau)
+        for rows in row_blocks(0, n):
+            out[rows].addmm_(x[rows] * k.g[rows, None], m_items).addr_(r[rows], s_v, alpha=-1)
+            out[rows].mul_(scale[rows, None]).add_(v[rows], alpha=1 - tau)
+        for rows in row_blocks(n, graph.num_nodes):
+            out[rows].addmm_(x[rows], m_users).sub_(s_r)
+            out[rows].mul_(scale[rows, None]).add_(v[rows], alpha=1 - tau)
         ctx.fixed = graph, weights, tau, k
-        ctx.save_for_backward(v, out, inv_norm, unit, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users)
+        ctx.save_for_backward(v, out, inv_norm, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
         graph, weights, tau, k = ctx.fixed
-        v, out, inv_norm, unit, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users = ctx.saved_tensors
+        v, out, inv_norm, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users = ctx.saved_tensors
         n, beta = graph.num_users, float(weights.benchmark)
         grad = grads[0].contiguous()
 
         # gy = scale G is the gradient at y = C R;  gC = -(tau G . R) / C, where tau R = out - (1 - tau) v.
-        scale = tau * inv_c  # (n+m,)
-        gc = torch.empty_like(scale)
-        gm_items, gm_users = torch.zeros_like(m_items), torch.zeros_like(m_users)  # (d, d)
-        for rows in row_blocks(graph):
+        x, gy = v * inv_norm[:, None], grad * (tau * inv_c)[:, None]
+        gc, gm_items, gm_users = torch.empty_like(inv_c), torch.zeros_like(m_items), x[n:].T @ gy[n:]
+        for rows in row_blocks(0, graph.num_nodes):
             minus_tau_r = (v[rows] * (1 - tau)).sub_(out[rows])
             gc[rows] = row_dot(grad[rows], minus_tau_r, scratch=minus_tau_r)
-            weighted = v[rows] * (unit[rows] * scale[rows, None])
-            (gm_items if rows.start < n else gm_users).addmm_(weighted.T, grad[rows])
+        for rows in row_blocks(0, n):
+            gm_items.addmm_((x[rows] * k.g[rows, None]).T, gy[rows])
         gp = gc * inv_c * float(weights.normalize)  # gradient at P
         gn = gp * passes  # gradient at N: 0 where N was clamped
         gn_u, gn_i = gn[:n], gn[n:]
 
-        gw = edge_dot(graph, grad, v).mul_(at_users(graph, scale))
-        gw.addcmul_(edge_dot(graph, v, grad), at_items(graph, scale))  # (E,)
+        gw = edge_dot(graph, v, gy, add_to=edge_dot(graph, gy, v))  # (E,)
         gn_e, gp_u = at_items(graph, gn), gp[:n]
-        gq, sum_gn, s_gy_i = user_sums(graph, gw), user_sums(graph, gn_e), scale[n:] @ grad[n:]
+        gq, sum_gn, s_gy_i = user_sums(graph, gw), user_sums(graph, gn_e), gy[n:].sum(0)
         # Gradient at omega+ through P: that of the user and of the item. Where no sign can change, gp and gn are one,
         # and the edge's share joins that of gn.
         if signs is None:
@@ -172,7 +169,7 @@ class _RankAttention(torch.autograd.Function):
         else:
             ga = (at_users(graph, gp) + at_items(graph, gp)).mul_(signs)
             sum_ga, ga_user = user_sums(graph, ga), torch.zeros_like(gp_u)
-        gr = gq - scale[:n] * (grad[:n] @ s_v) - v[:n] @ s_gy_i
+        gr = gq - gy[:n] @ s_v - v[:n] @ s_gy_i
         gr += gn_i.sum() - sum_gn + k.num_negatives * gn_u
         gb_pos, gb_neg = beta * k.g * gr, -beta * k.p * (gq + sum_ga)
         t = k.e_inv * gb_neg - k.g * gn_u  # gradient at x_u . s_X, and with the other sign at S_u
@@ -182,43 +179,53 @@ class _RankAttention(torch.autograd.Function):
         else:
             gs.addcmul_(gn_e, at_users(graph, k.g)).addcmul_(ga, at_users(graph, k.p))
 
-        result = spmm(graph, w * at_neighbours(graph, scale), grad)
-        gx = spmm(graph, two_way(graph, gs).mul_(at_neighbours(graph, inv_norm)), v)
+        result, gx = spmm(graph, w, gy), spmm(graph, two_way(graph, gs), x)
         # Sums over the other side that every row shares: of the values, and of the unit rows.
-        users_values, users_unit = (r * scale[:n]) @ grad[:n], (t * inv_norm[:n]) @ v[:n]
-        items_unit = (gn_i * inv_norm[n:]) @ v[n:]
-        sum_m_items, sum_m_users = gm_items + gm_items.T, gm_users + gm_users.T
-        for rows in row_blocks(graph):
-            v_b, gx_b, out_b, inv = v[rows], gx[rows], result[rows], inv_norm[rows]
-            gy_b, x_b = grad[rows] * scale[rows, None], v_b * unit[rows]
-            # x and v are parallel, so both factors of M (and M') give x (gM + gM^T) at once, of which the half that
+        users_values, users_unit, items_unit = r @ gy[:n], t @ x[:n], gn_i @ x[n:]
+        for rows in row_blocks(0, n):
+            g = k.g[rows, None]
+            # x and v are parallel, so both factors of M' (and M) give x (gM + gM^T) at once, of which the half that
             # came through x loses its component along x; all of gx does.
-            if rows.start < n:
-                through_m = x_b @ sum_m_users
-                gx_b.addcmul_((gy_b @ m_items).sub_(items_unit), k.g[rows, None]).addr_(t[rows], s_x)
-                out_b.addr_(r[rows], s_gy_i, alpha=-1)
-            else:
-                through_m = x_b @ sum_m_items
-                gx_b.addmm_(gy_b, m_users).add_(users_unit).addr_(gn[rows], h, alpha=-1)
-                out_b.sub_(users_values)
-            lost = gx_b.mul_(inv[:, None]).add_(through_m, alpha=0.5)
-            along = row_dot(v_b, lost, scratch=gy_b) * (inv * inv)
-            out_b.add_(lost).add_(through_m, alpha=0.5).addcmul_(v_b, along[:, None], value=-1)
-            out_b.add_(grad[rows], alpha=1 - tau)
+            through_m = (x[rows] * g) @ (gm_users + gm_users.T)
+            gx[rows].addcmul_((gy[rows] @ m_items).sub_(items_unit), g).addr_(t[rows], s_x)
+            result[rows].addr_(r[rows], s_gy_i, alpha=-1)
+            _through_unit_rows_(result[rows], gx[rows], through_m, x[rows], inv_norm[rows], scratch=gy[rows])
+            result[rows].add_(grad[rows], alpha=1 - tau)
+        for rows in row_blocks(n, graph.num_nodes):
+            through_m = x[rows] @ (gm_items + gm_items.T)
+            gx[rows].addmm_(gy[rows], m_users).add_(users_unit).addr_(gn[rows], h, alpha=-1)
+            result[rows].sub_(users_values)
+            _through_unit_rows_(result[rows], gx[rows], through_m, x[rows], inv_norm[rows], scratch=gy[rows])
+            result[rows].add_(grad[rows], alpha=1 - tau)
         return None, result, None, None
 
 
-def row_blocks(graph: BipartiteGraph, size: int = 16384) -> Iterator[slice]:
-    """Yield the rows of users, then of items, in pieces that bound the temporaries of a pass.
+def _through_unit_rows_(
+    result: Tensor, gx: Tensor, through_m: Tensor, x: Tensor, inv_norm: Tensor, scratch: Tensor
+) -> None:
+    """Add to `result` what the gradient at the unit rows and at M means for v: (gx - x (x . gx)) / |v|.
 
-    Smaller pieces stay in the cache, and 2048 rows are a tenth faster on idle cores. But every piece is another few
-    dozen parallel regions, and when another process holds a core each region waits for the scheduler: then 2048 rows
-    took three times as long as these.
+    Args:
+        result: (b, d) gradient at v, changed in place.
+        gx: (b, d) gradient at x, overwritten.
+        through_m: (b, d) gradient at v through M; half of it came through x.
+        x: (b, d) unit rows.
+        inv_norm: (b,) 1 / |v|.
+        scratch: (b, d) overwritten.
     """
-    n, total = graph.num_users, graph.num_nodes
-    for first, last in ((0, n), (n, total)):
-        for start in range(first, last, size):
-            yield slice(start, min(start + size, last))
+    lost = gx.mul_(inv_norm[:, None]).add_(through_m, alpha=0.5)
+    result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
+
+
+def row_blocks(first: int, last: int, size: int = 8192) -> Iterator[slice]:
+    """Yield the rows from first to last in pieces that bound the temporaries of a pass.
+
+    Smaller pieces stay in the cache, and 2048 rows are a tenth faster on idle cores. But every piece is another dozen
+    of parallel regions, and when another process holds a core each region waits for the scheduler: then 2048 rows
+    took three times as long as 16384.
+    """
+    for start in range(first, last, size):
+        yield slice(start, min(start + size, last))
 
 
 def _normalizer(

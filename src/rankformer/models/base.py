@@ -1,11 +1,11 @@
 """The contract of every model: fit, recommend, similar_items, save, load."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from rankformer.evaluation.evaluator import Evaluation
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.retrieval.explanation import Explanation
+from rankformer.retrieval.fold_in import FoldIn
 from rankformer.retrieval.recommendations import Recommendations
 from rankformer.retrieval.recommender import Recommender
 from rankformer.run_folder import Run, is_run, load_run, save_run
@@ -41,6 +43,18 @@ class Workplace:
     log: RunLog
     folder: Path | None = None
     resume: bool = False
+
+
+class Learned(NamedTuple):
+    """What a method hands over after learning.
+
+    Attributes:
+        embeddings: final vectors of the training users and of the items.
+        fold_in: how it embeds other users from their histories, None where it has no such rule.
+    """
+
+    embeddings: Embeddings
+    fold_in: FoldIn | None = None
 
 
 class Model(ABC):
@@ -69,8 +83,8 @@ class Model(ABC):
         return f"{type(self).__name__}({arguments}){'' if self._recommender else ', not fitted'}"
 
     @abstractmethod
-    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Embeddings:
-        """Return final embeddings learned from the training part; `valid` may choose when to stop."""
+    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
+        """Return what is learned from the training part; `valid` may choose when to stop."""
 
     def fit(
         self,
@@ -96,9 +110,9 @@ class Model(ABC):
         log = RunLog(folder / "log.jsonl" if folder else None, on_event)
         if valid is not None and len(valid) == 0:
             valid = None
-        embeddings = self.learn(train, valid, Workplace(log, folder, resume))
-        embeddings = Embeddings(embeddings.users.cpu(), embeddings.items.cpu())
-        self._recommender = Recommender(embeddings, train.user_ids, train.item_ids, train)
+        learned = self.learn(train, valid, Workplace(log, folder, resume))
+        embeddings = Embeddings(learned.embeddings.users.cpu(), learned.embeddings.items.cpu())
+        self._recommender = Recommender(embeddings, train.user_ids, train.item_ids, train, fold_in=learned.fold_in)
         self.log = log.events
         return self
 
@@ -112,13 +126,29 @@ class Model(ABC):
     @property
     def embeddings(self) -> Embeddings:
         """The final user and item vectors."""
-        scorer = self.recommender.scorer
-        assert isinstance(scorer, Embeddings)
-        return scorer
+        return self.recommender.embeddings
 
-    def recommend(self, users: Sequence[Any] | None = None, k: int = 10, **options: Any) -> Recommendations:
-        """Return top-k lists for raw user ids (all users by default): see `Recommender.recommend`."""
-        return self.recommender.recommend(users, k, **options)
+    def recommend(
+        self,
+        users: Sequence[Any] | None = None,
+        k: int = 10,
+        *,
+        histories: Mapping[Any, Sequence[Any]] | None = None,
+        **options: Any,
+    ) -> Recommendations:
+        """Return top-k lists for raw user ids (all users by default), or for users who are only histories.
+
+        See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
+        """
+        if histories is None:
+            return self.recommender.recommend(users, k, **options)
+        if users is not None:
+            raise ConfigError("users and histories are two ways of asking; call recommend once for each")
+        return self.recommender.recommend_histories(histories, k, **options)
+
+    def explain(self, user: Any, item: Any) -> Explanation:
+        """Return a user's score for an item as a sum over the user's history: see `Recommender.explain`."""
+        return self.recommender.explain(user, item)
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
         """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
@@ -193,6 +223,11 @@ class TableNetwork(nn.Module, ABC):
         z = self.propagate(graph)
         return Embeddings(z[: graph.num_users], z[graph.num_users :])
 
+    def fold_in(self, graph: BipartiteGraph) -> FoldIn | None:
+        """Return how users are embedded from their histories; None where they have a vector of their own only."""
+        del graph
+        return None
+
     def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
         """Return BPR on the batch, with the penalty on the table's rows."""
         z = self.propagate(graph)
@@ -215,7 +250,7 @@ class GradientModel(Model):
     def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
         """Set the parameters that training starts from; the network's own random start by default."""
 
-    def learn(self, train_part: Interactions, valid: Interactions | None, place: Workplace) -> Embeddings:
+    def learn(self, train_part: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
         """Return the embeddings of the best validation, or of the last epoch without a validation part."""
         graph = BipartiteGraph.from_interactions(train_part, self.device)
         self._network = self.build(graph.num_nodes)
@@ -248,7 +283,7 @@ class GradientModel(Model):
             extra_numbers=lambda: {"log_events": place.log.sync()},
         )
         with torch.no_grad():
-            return self._network.embeddings(graph).detach()
+            return Learned(self._network.embeddings(graph).detach(), self._network.fold_in(graph))
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the network's parameters at the best validation."""

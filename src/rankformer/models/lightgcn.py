@@ -19,6 +19,8 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
 from rankformer.models.base import GradientModel, TableNetwork
+from rankformer.models.fold_in_rules import symmetric_rule
+from rankformer.retrieval.fold_in import WeightedSum
 from rankformer.training.settings import TrainingSettings
 
 
@@ -41,6 +43,17 @@ class LightGCNNetwork(TableNetwork):
     def propagate(self, graph: BipartiteGraph) -> Tensor:
         """Return the final rows of all nodes, (n+m, d), users first."""
         return light_propagation(graph, self.table, self.num_layers)
+
+    def fold_in(self, graph: BipartiteGraph) -> WeightedSum | None:
+        """Return the propagation to a user whose own row is zero.
+
+        v_u = z_u / (K+1) + 1/sqrt(d_u) sum_i t_i with t_i = 1/((K+1) sqrt(d_i)) sum_{k<K} z^(k)_i, and the sum of the
+        first K layers is K times the mean that K - 1 layers give.
+        """
+        k = self.num_layers
+        if k == 0:
+            return None
+        return symmetric_rule(graph, light_propagation(graph, self.table, k - 1) * (k / (k + 1)), own_row=True)
 
 
 class LightGCN(GradientModel):

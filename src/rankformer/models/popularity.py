@@ -5,10 +5,12 @@
 Nothing is learned. It is the known answer that proves an evaluator, and the floor every method has to clear.
 """
 
+import torch
+
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
 from rankformer.evaluation.popularity import popularity_embeddings
-from rankformer.models.base import Model, Workplace
+from rankformer.models.base import Learned, Model, Workplace
+from rankformer.retrieval.fold_in import Constant
 from rankformer.settings import Settings
 
 
@@ -23,6 +25,6 @@ class Popularity(Model):
     paper = "none: the most frequent items of the training part"
     settings_class = PopularitySettings
 
-    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Embeddings:
-        """Return users = 1, items = line counts."""
-        return popularity_embeddings(train)
+    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
+        """Return users = 1, items = line counts; a user outside the training data is a 1 like any other."""
+        return Learned(popularity_embeddings(train), Constant(torch.ones(1, 1)))

@@ -6,16 +6,30 @@ from pathlib import Path
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.models.base import Model
+from rankformer.models.difformer import DIFFormer
+from rankformer.models.gformer import GFormer
 from rankformer.models.lightgcn import LightGCN
 from rankformer.models.matrix_factorization import MatrixFactorization
+from rankformer.models.mgformer import MGFormer
+from rankformer.models.nodeformer import NodeFormer
 from rankformer.models.popularity import Popularity
 from rankformer.models.rankformer import Rankformer
+from rankformer.models.rankformer_cl import RankformerCL
+from rankformer.models.sgformer import SGFormer
+from rankformer.models.xsimgcl import XSimGCL
 from rankformer.run_folder import load_run
 
 MODELS: dict[str, type[Model]] = {
     "rankformer": Rankformer,
+    "rankformer-cl": RankformerCL,
     "lightgcn": LightGCN,
+    "xsimgcl": XSimGCL,
     "mf": MatrixFactorization,
+    "difformer": DIFFormer,
+    "sgformer": SGFormer,
+    "gformer": GFormer,
+    "mgformer": MGFormer,
+    "nodeformer": NodeFormer,
     "popularity": Popularity,
 }
 

@@ -16,13 +16,14 @@ With n users, m items, N = n + m, E training pairs, width d, L layers; all sizes
 
     comes and goes
       preparing    5 x 8E  keys and their sorting, for graph, sampler and validator
-      start        8E + 2 x 4Nd + 4 x 4N(d + 16)  singular vectors, if training starts from them
+      start        8E + 2 x 4Nd + 4 x 4N(d + 16)  singular vectors, if training starts from them, or
+                   8E + 2 x 4E + 2 x 4Nd + 5 x 4 max(n, m) d  least-squares factors
       drawing      5 x 8E  random bits and keys of the negatives
       loss         5 x 8E + 3 x 4E  pairs, signed coefficients, their order by item, negatives
                    2 x 4Nd + 4 max(n, m) d  its gradient, that of the penalty, one side's sums
-      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; five blocks of 16384 rows
-                   4 x 4Nd  gradient in, gradient out, gradient of the unit rows, gradient of the penalty
-      validation   8E + 6 x 4E + 3 x 4Nd  one forward pass beside the last gradient; two blocks of scores
+      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; three blocks of 8192 rows
+                   6 x 4Nd  gradient in, gradient out, unit rows, their gradient, that of the sums y, of the penalty
+      validation   8E + 6 x 4E + 4 x 4Nd  one forward pass beside the last gradient; two blocks of scores
 
     and with mini-batches of B pairs, instead of `loss` and `drawing`
       shuffling    5 x 8E  random keys and their order, of which 8E stays through the epoch
@@ -45,7 +46,7 @@ from rankformer.training.activations import segment_sizes
 SMALL = 32 * 2**20
 ROOM_OF_SMALL = 1.25
 ROOM_WITH_BATCHES = 1.6
-_ROW_BLOCK = 16384
+_ROW_BLOCK = 8192
 _SCORE_BLOCK = 16 * 2**20
 _WITH_KEPT = ("layers", "loss", "batch", "scattering")  # the phases in which the forward pass's outputs are held
 
@@ -140,8 +141,8 @@ def _phases(shape: Shape, settings: RankformerSettings) -> dict[str, list[Block]
     """Return the blocks of each phase beyond those that stand all the time."""
     kept = _kept(shape, settings)
     phases = {"preparing": [Block(5, 8 * shape.num_pairs)], "layers": kept + _layer_backward(shape, settings)}
-    if settings.start == "spectral":
-        phases["start"] = _spectral_start(shape, settings)
+    if settings.start != "normal":
+        phases["start"] = _start(shape, settings)
     if shape.validates:
         phases["validation"] = _validation(shape, settings)
     if settings.batch_size is None or settings.batch_size >= shape.num_pairs:
@@ -179,11 +180,11 @@ def _layer_backward(shape: Shape, settings: RankformerSettings) -> list[Block]:
         return [Block(2, _rows(shape, settings))]
     unpacked = 2 * (settings.activations == "bfloat16")
     return [
-        Block(4 + unpacked, _rows(shape, settings)),
+        Block(6 + unpacked, _rows(shape, settings)),
         Block(4 + _signs(settings), 4 * shape.num_pairs),
         Block(1, 8 * shape.num_pairs),
         Block(4, 4 * shape.num_nodes),
-        Block(5, 4 * min(_ROW_BLOCK, max(shape.num_users, shape.num_items)) * settings.embedding_dim),
+        Block(3, 4 * min(_ROW_BLOCK, max(shape.num_users, shape.num_items)) * settings.embedding_dim),
     ]
 
 
@@ -211,12 +212,15 @@ def _batch_phases(shape: Shape, settings: RankformerSettings, batch: int) -> dic
 def _validation(shape: Shape, settings: RankformerSettings) -> list[Block]:
     scores = min(_SCORE_BLOCK, 4 * shape.num_users * shape.num_items)
     edges = [Block(1, 8 * shape.num_pairs), Block(6, 4 * shape.num_pairs)]
-    return [Block(3, _rows(shape, settings)), Block(2, scores), *edges]
+    return [Block(4, _rows(shape, settings)), Block(2, scores), *edges]
 
 
-def _spectral_start(shape: Shape, settings: RankformerSettings) -> list[Block]:
-    wide = 4 * shape.num_nodes * (settings.embedding_dim + 16)
-    return [Block(1, 8 * shape.num_pairs), Block(2, _rows(shape, settings)), Block(4, wide)]
+def _start(shape: Shape, settings: RankformerSettings) -> list[Block]:
+    edges, tables = Block(1, 8 * shape.num_pairs), Block(2, _rows(shape, settings))
+    if settings.start == "spectral":
+        return [edges, tables, Block(4, 4 * shape.num_nodes * (settings.embedding_dim + 16))]
+    one_side = 4 * max(shape.num_users, shape.num_items) * settings.embedding_dim
+    return [edges, tables, Block(2, 4 * shape.num_pairs), Block(5, one_side)]
 
 
 def _rows(shape: Shape, settings: RankformerSettings) -> int:

@@ -1,6 +1,6 @@
 """`Recommendations`: ranked lists as one table that goes to whatever the caller works in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +24,13 @@ class Recommendations:
 
     Attributes:
         table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items.
+        unknown_items: for lists from histories, the raw ids of each that the model does not know and passed over.
+        fallbacks: for lists from histories, whom popularity answered because the model knows nothing of theirs.
     """
 
     table: pa.Table
+    unknown_items: dict[Any, list[Any]] = field(default_factory=dict)
+    fallbacks: list[Any] = field(default_factory=list)
 
     @classmethod
     def from_lists(

@@ -1,7 +1,7 @@
 """`Recommender`: asks in the caller's ids, answers in the caller's ids."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,10 @@ from torch import Tensor
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
-from rankformer.errors import ConfigError, DataError, UnknownIdError
+from rankformer.errors import ConfigError, DataError, NotSupportedError
+from rankformer.retrieval.explanation import Explanation, Reason
+from rankformer.retrieval.fold_in import FoldIn, Histories, embed
+from rankformer.retrieval.raw_ids import as_list, id_column, known_indices, unknown_ids
 from rankformer.retrieval.recommendations import Recommendations
 from rankformer.retrieval.seen_items import SeenItems
 from rankformer.retrieval.top_k import Scorer, top_k
@@ -30,6 +33,7 @@ class Recommender:
         item_ids: raw ids of the items, position = index.
         history: what each user has touched, over these same ids; such items are left out of the lists.
         item_titles: a text per item index, or None to use the titles of the history, if it has any.
+        fold_in: how to embed a user from a history, None where the method has no such rule.
     """
 
     scorer: Scorer
@@ -37,6 +41,7 @@ class Recommender:
     item_ids: IdMap
     history: Interactions
     item_titles: pa.Array | None = None
+    fold_in: FoldIn | None = None
 
     def __post_init__(self) -> None:
         if self.scorer.num_items != len(self.item_ids):
@@ -83,17 +88,106 @@ class Recommender:
             ConfigError: k is below 1.
         """
         _check_k(k)
-        indices = np.arange(len(self.user_ids)) if users is None else _known(self.user_ids, users, "user")
+        indices = np.arange(len(self.user_ids)) if users is None else known_indices(self.user_ids, users, "user")
         lists = top_k(
             self.scorer,
             torch.from_numpy(indices),
-            min(k, max(1, len(self.item_ids))),
+            self._length(k),
             seen=None if include_seen else self.seen,
             allow=self._item_filter(allow, "allow"),
             block=self._item_filter(block, "block"),
         )
         asked_for = self.user_ids.take(indices)
         return Recommendations.from_lists(("user_id", "item_id"), asked_for, lists, self.item_ids, self.titles)
+
+    def recommend_histories(
+        self,
+        histories: Mapping[Any, Sequence[Any]],
+        k: int = 10,
+        *,
+        include_seen: bool = False,
+        allow: Sequence[Any] | None = None,
+        block: Sequence[Any] | None = None,
+    ) -> Recommendations:
+        """Return up to k items for each user who is only a history, all of them embedded in one pass.
+
+        Whoever has no item that the model knows gets the most popular ones; the result's `fallbacks` says who, its
+        `unknown_items` what was passed over.
+
+        Args:
+            histories: raw item ids for each user, under any name; an item that is listed twice weighs twice.
+            k: length of the lists.
+            include_seen: whether items of the history may be returned.
+            allow: as for `recommend`.
+            block: as for `recommend`.
+
+        Raises:
+            NotSupportedError: the method has no rule for users outside its training data.
+            UnknownIdError: `allow` or `block` holds no known item.
+            ConfigError: k is below 1.
+        """
+        _check_k(k)
+        embeddings, rule = self._folding()
+        names = list(histories)
+        rows, items, unknown = self._look_up(histories)
+        users = embed(rule, Histories.of(rows, items, len(names)))
+        allowed, blocked = self._item_filter(allow, "allow"), self._item_filter(block, "block")
+        everyone = torch.arange(len(names))
+        seen = None if include_seen else SeenItems.from_pairs(rows, items, len(names), len(self.item_ids))
+        scorer = Embeddings(users.to(embeddings.items.dtype), embeddings.items)
+        lists = top_k(scorer, everyone, self._length(k), seen=seen, allow=allowed, block=blocked)
+        empty = np.setdiff1d(np.arange(len(names)), rows)
+        if len(empty):
+            anyone = torch.zeros(1, dtype=torch.int64)
+            popular = top_k(self._popularity, anyone, self._length(k), allow=allowed, block=blocked)
+            lists.items[empty], lists.scores[empty] = popular.items, popular.scores.to(lists.scores.dtype)
+        return replace(
+            Recommendations.from_lists(("user_id", "item_id"), id_column(names), lists, self.item_ids, self.titles),
+            unknown_items=unknown,
+            fallbacks=[names[row] for row in empty],
+        )
+
+    def explain(self, user: Any, item: Any) -> Explanation:
+        """Return the score of a training user for an item as an exact sum over the user's history.
+
+        Raises:
+            NotSupportedError: the method has no such structure.
+            UnknownIdError: the user or the item is unknown.
+        """
+        self._explaining()
+        row = int(known_indices(self.user_ids, [user], "user")[0])
+        history = self.history.items[self.history.users == row]
+        return self._explanation(user, item, history, self.embeddings.users[row].double())
+
+    def explain_history(self, history: Sequence[Any], item: Any) -> Explanation:
+        """Return the same for a user who is only a history; items the model does not know are passed over.
+
+        Raises:
+            NotSupportedError: the method has no such structure.
+            UnknownIdError: the item is unknown, or every item of the history is.
+        """
+        self._explaining()
+        _, known, unknown = self._look_up({None: history})
+        if not len(known):
+            raise unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
+        return self._explanation(None, item, known, None)
+
+    def _explanation(self, user: Any, item: Any, history: NDArray[Any], vector: Tensor | None) -> Explanation:
+        """Return the explanation of a score; `vector` (d,) is the user's trained row, None for a folded-in user."""
+        embeddings, rule = self._folding()
+        index = int(known_indices(self.item_ids, [item], "item")[0])
+        target = embeddings.items[index].double()
+        split = rule.split(Histories.of(np.zeros(len(history)), history, 1))
+        parts, crowd = (split.parts @ target).numpy(), float(split.rest[0] @ target)
+        score = parts.sum() + crowd if vector is None else float(vector @ target)
+        own = score - parts.sum() - crowd if rule.own_row and vector is not None else 0.0
+        items, place = np.unique(history, return_inverse=True)
+        sums = np.bincount(place, parts, minlength=len(items))
+        order = np.argsort(-sums, kind="stable")
+        ids, titles = self.item_ids.take(items[order]).to_pylist(), self._titles_of(items[order])
+        reasons = tuple(Reason(*reason) for reason in zip(ids, titles, sums[order].tolist(), strict=True))
+        title = self._titles_of(np.array([index]))[0]
+        return Explanation(user, item, title, float(score), reasons, float(own), crowd)
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
         """Return the k items whose vectors point most nearly the same way, by cosine, the item itself left out.
@@ -102,10 +196,11 @@ class Recommender:
 
         Raises:
             UnknownIdError: the item is unknown.
-            ConfigError: k is below 1, or the scorer has no item vectors.
+            ConfigError: k is below 1.
+            NotSupportedError: the scorer has no item vectors.
         """
         _check_k(k)
-        index = int(_known(self.item_ids, [item], "item")[0])
+        index = int(known_indices(self.item_ids, [item], "item")[0])
         units = self._unit_items
         left_out = (units == 0).all(dim=1)
         nothing = left_out[index].clone()
@@ -120,48 +215,87 @@ class Recommender:
         asked_for = self.item_ids.take(np.array([index]))
         return Recommendations.from_lists(("item_id", "similar_item_id"), asked_for, lists, self.item_ids, self.titles)
 
+    @property
+    def embeddings(self) -> Embeddings:
+        """The vectors, where the scorer is made of vectors.
+
+        Raises:
+            NotSupportedError: it is not.
+        """
+        if not isinstance(self.scorer, Embeddings):
+            raise NotSupportedError(f"{type(self.scorer).__name__} scores without vectors; this needs embeddings")
+        return self.scorer
+
+    @property
+    def can_fold_in(self) -> bool:
+        """Whether users outside the training data can be answered."""
+        return self.fold_in is not None
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether scores can be split over the history."""
+        return self.fold_in is not None and self.fold_in.explains
+
+    def _folding(self) -> tuple[Embeddings, FoldIn]:
+        if self.fold_in is None:
+            raise NotSupportedError(
+                "this model has no rule for a user outside its training data: it learns a vector for each user by "
+                "itself; train a method that builds users from items, such as rankformer or lightgcn"
+            )
+        return self.embeddings, self.fold_in
+
+    def _explaining(self) -> None:
+        if not self.can_explain:
+            raise NotSupportedError(
+                "this model's scores are no sum over a user's history, so there are no reasons to give; "
+                "train a method that builds users from items, such as rankformer or lightgcn"
+            )
+
+    def _look_up(
+        self, histories: Mapping[Any, Sequence[Any]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[Any, list[Any]]]:
+        """Return (row, item index) of every known entry of the histories, and the unknown ids under each name."""
+        raw = [as_list(history, "history") for history in histories.values()]
+        rows = np.repeat(np.arange(len(raw)), [len(history) for history in raw])
+        entries = [value for history in raw for value in history]
+        indices = self.item_ids.index_of(entries)
+        names, unknown = list(histories), dict[Any, list[Any]]()
+        for position in np.flatnonzero(indices < 0):
+            unknown.setdefault(names[rows[position]], []).append(entries[position])
+        return rows[indices >= 0], indices[indices >= 0], unknown
+
+    @cached_property
+    def _popularity(self) -> Embeddings:
+        """The number of lines of each item in the history, as what every user scores."""
+        counts = np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
+        return Embeddings(torch.ones(1, 1), torch.from_numpy(counts)[:, None])
+
     @cached_property
     def _unit_items(self) -> Tensor:
         """The item vectors at length 1, zero vectors left zero, (m, d)."""
-        if not isinstance(self.scorer, Embeddings):
-            raise ConfigError(f"{type(self.scorer).__name__} has no item vectors; similar_items needs embeddings")
-        return torch.nn.functional.normalize(self.scorer.items.detach(), dim=1)
+        return torch.nn.functional.normalize(self.embeddings.items.detach(), dim=1)
+
+    def _length(self, k: int) -> int:
+        """Return the length that lists of k can have here."""
+        return min(k, max(1, len(self.item_ids)))
+
+    def _titles_of(self, indices: NDArray[Any]) -> list[str | None]:
+        """Return the title of each item index, None where there is none."""
+        titles: list[str | None] = (
+            [None] * len(indices) if self.titles is None else self.titles.take(pa.array(indices)).to_pylist()
+        )
+        return titles
 
     def _item_filter(self, raw_ids: Sequence[Any] | None, label: str) -> Tensor | None:
         if raw_ids is None:
             return None
-        indices = self.item_ids.index_of(_as_list(raw_ids, label))
+        indices = self.item_ids.index_of(as_list(raw_ids, label))
         known = indices[indices >= 0]
         if len(indices) and not len(known):
-            raise _unknown(self.item_ids, list(raw_ids), f"item in {label}")
+            raise unknown_ids(self.item_ids, list(raw_ids), f"item in {label}")
         return torch.from_numpy(known)
 
 
 def _check_k(k: int) -> None:
     if k < 1:
         raise ConfigError(f"k={k}: a list needs at least one place; ask for k >= 1")
-
-
-def _known(ids: IdMap, raw_ids: Sequence[Any], kind: str) -> NDArray[np.int64]:
-    """Return the index of every raw id, or refuse naming those that are unknown."""
-    wanted = _as_list(raw_ids, f"{kind}s")
-    indices = ids.index_of(wanted)
-    if (indices < 0).any():
-        raise _unknown(ids, [wanted[row] for row in np.flatnonzero(indices < 0)], kind)
-    return indices
-
-
-def _as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:
-    """Return the ids as a list of plain values; one text is a likely slip, since it would be read letter by letter."""
-    if isinstance(raw_ids, str | bytes):
-        raise ConfigError(f"{label}={raw_ids!r}: a list of ids is needed; write [{raw_ids!r}]")
-    for method in ("to_pylist", "tolist", "to_list"):  # Arrow; numpy and pandas; polars
-        if hasattr(raw_ids, method):
-            return list(getattr(raw_ids, method)())
-    return list(raw_ids)
-
-
-def _unknown(ids: IdMap, missing: list[Any], kind: str) -> UnknownIdError:
-    named = ", ".join(repr(value) for value in missing[:3]) + (", ..." if len(missing) > 3 else "")
-    examples = " or ".join(repr(value) for value in ids.ids.slice(0, 2).to_pylist()) or "(there are none)"
-    return UnknownIdError(f"unknown {kind}: {named} ({len(missing)} not known to the model); ids look like {examples}")

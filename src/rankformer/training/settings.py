@@ -20,6 +20,8 @@ class TrainingSettings(Settings):
     """Weight of the squared length of the learned rows, as they occur in a batch."""
     batch_size: int | None = Field(default=None, ge=1)
     """Pairs per step; none means all pairs in one step."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Longest gradient, over all parameters together, that a step uses as it is; longer ones are shortened to it."""
     validate_every: int = Field(default=20, ge=1)
     """Epochs between validations, and between checkpoints."""
     patience: int = Field(default=10, ge=1)

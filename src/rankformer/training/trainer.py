@@ -17,6 +17,7 @@ from rankformer.embeddings import Embeddings
 from rankformer.errors import TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler, random_bits
+from rankformer.training.adam import Adam
 from rankformer.training.checkpoint import CheckpointStore
 from rankformer.training.memory import kept_memory
 from rankformer.training.settings import TrainingSettings
@@ -118,15 +119,12 @@ class TrainingLoop:
         self.network, self.graph, self.settings, self.seed = network, graph, settings, seed
         self.sampler = NegativeSampler.of(graph)
         self.parameters = list(network.parameters())
-        fused = all(parameter.device.type in ("cpu", "cuda") for parameter in self.parameters)
-        self.optimizer = torch.optim.Adam(self.parameters, lr=settings.learning_rate, fused=fused)
+        self.optimizer = Adam(self.parameters)
         self.best: dict[str, Tensor] = {}
         self.progress = Progress()
 
     def one_epoch(self) -> float:
         """Do all steps of one epoch; return the mean loss."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.learning_rate * self._schedule()
         losses = [self.one_step(edges) for edges in self._batches()]
         return sum(losses) / len(losses)
 
@@ -135,7 +133,7 @@ class TrainingLoop:
         self.progress.step += 1
         step = self.progress.step
         batch = Batch(edges, self.sampler.draw(self.seed, step, edges), self.seed, step)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.clear_gradients()
         loss: Tensor = self.network.loss(self.graph, batch, self.settings.l2)  # type: ignore[operator]
         loss.backward()  # type: ignore[no-untyped-call]
         value = loss.item()
@@ -147,7 +145,9 @@ class TrainingLoop:
                 f"step {step} (epoch {self.progress.epoch}): the {culprit} is not finite; "
                 f"try a smaller learning_rate than {self.settings.learning_rate}"
             )
-        self.optimizer.step()
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
+        self.optimizer.step(self.learning_rate)
         return value
 
     def embeddings(self) -> Embeddings:
@@ -189,9 +189,7 @@ class TrainingLoop:
         """Return every tensor of the run's state, by name."""
         named = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         named |= {f"best.{name}": value for name, value in self.best.items()}
-        for number, parameter in enumerate(self.parameters):
-            for name, value in self.optimizer.state[parameter].items():
-                named[f"adam.{number}.{name}"] = value
+        named |= {f"adam.{name}": value for name, value in self.optimizer.tensors().items()}
         return named
 
     def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -203,18 +201,16 @@ class TrainingLoop:
         self.network.load_state_dict(groups["network"])
         device = self.graph.device
         self.best = {name: value.to(device) for name, value in groups["best"].items()}
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in groups["adam"].items():
-            number, _, field = name.partition(".")
-            state.setdefault(int(number), {})[field] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        self.optimizer.restore(groups["adam"])
         self.progress = Progress(**{name: numbers[name] for name in asdict(Progress())})
 
-    def _schedule(self) -> float:
-        """Return the share of the learning rate that this epoch uses."""
+    @property
+    def learning_rate(self) -> float:
+        """The step size of this epoch."""
         if self.settings.schedule == "constant":
-            return 1.0
-        return 0.5 + 0.5 * math.cos(math.pi * (self.progress.epoch - 1) / self.settings.epochs)
+            return self.settings.learning_rate
+        turn = math.pi * (self.progress.epoch - 1) / self.settings.epochs
+        return self.settings.learning_rate * (0.5 + 0.5 * math.cos(turn))
 
     def _batches(self) -> Iterator[Tensor | None]:
         size = self.settings.batch_size

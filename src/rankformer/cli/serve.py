@@ -1,0 +1,82 @@
+"""`rankformer serve`: a run behind HTTP."""
+
+from typing import Annotated
+
+import typer
+
+from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.output import help_of, show
+from rankformer.errors import ConfigError
+
+EXAMPLES = """Examples:
+
+rankformer serve runs/demo
+
+RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command(name="serve", help=help_of(serve), epilog=EXAMPLES)(serve)
+
+
+def serve(
+    run: RunArgument,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Threads of one computation; half the cores by default.")
+    ] = None,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Computations beside each other.")] = 2,
+    batching: Annotated[
+        bool, typer.Option("--batching/--no-batching", metavar="", help="Answer users who wait together in one go.")
+    ] = True,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Most users answered in one go.")] = 64,
+    queue_size: Annotated[int, typer.Option(metavar="N", min=1, help="Most users waiting; more get a 429.")] = 256,
+    max_k: Annotated[int, typer.Option("--max-k", metavar="K", min=1, help="Longest list.")] = 1000,
+    max_body_bytes: Annotated[int, typer.Option(metavar="N", min=1, help="Largest request body.")] = 2**20,
+    body_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Time for a body to arrive.")
+    ] = 10.0,
+    request_timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Time for an answer.")] = 30.0,
+    graceful: Annotated[int, typer.Option(metavar="SECONDS", min=0, help="Time for answers after a stop.")] = 10,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Another name this service is called by; may be repeated.")
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log/--no-access-log", metavar="", help="A line per request on stderr.")
+    ] = True,
+) -> None:
+    """Answer requests for lists from RUN over HTTP, with a page for people at /.
+
+    RUN may be a symbolic link: point it to another run, then send SIGHUP (or POST /v1/admin/reload with the token in
+    RANKFORMER_ADMIN_TOKEN), and the new model takes over without a failed request. An address that other machines can
+    reach needs a token in RANKFORMER_TOKEN.
+    """
+    from rankformer.run_folder import read_manifest
+
+    try:
+        from rankformer.serving.server import serve as run_service
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"serving needs {error.name}; install it with: pip install 'rankformer[serve]'") from error
+    from rankformer.serving.settings import ServiceSettings, Tokens, check_address
+
+    settings = ServiceSettings(
+        max_k=max_k,
+        max_body_bytes=max_body_bytes,
+        body_timeout=body_timeout,
+        request_timeout=request_timeout,
+        batching=batching,
+        batch_size=batch_size,
+        queue_size=queue_size,
+        workers=workers,
+        access_log=access_log,
+        allowed_hosts=tuple(allow_host or ()),
+    )
+    tokens = Tokens.from_environment()
+    check_address(host, tokens)
+    read_manifest(run)  # a wrong path is said before anything starts
+    if port:
+        show(f"serving {run} on http://{host}:{port}/ (Ctrl-C stops)")
+    run_service(run, host=host, port=port, settings=settings, tokens=tokens, threads=threads, graceful_seconds=graceful)

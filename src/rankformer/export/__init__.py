@@ -1,0 +1,1 @@
+"""A trained model's vectors in the forms that other programs search."""

@@ -1,0 +1,137 @@
+"""Random graphs drawn from a graph by a score per place: what GFormer masks, rebuilds and compares.
+
+Places are drawn without replacement, one after the other with chances in proportion to weights w_e. The k largest of
+log w_e + Gumbel noise have that very law, so one pass and one selection do it. Everything is drawn on the CPU from the
+generator that is handed in.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.entries import Entries, SparseMatrix
+
+_FLOOR = 0.001  # every place can become part of the rationale
+
+
+@dataclass(frozen=True)
+class SamplingShares:
+    """How large the drawn graphs are.
+
+    Attributes:
+        encoder: share of all places that the encoder's graph keeps.
+        view: share that the rationale and its complement keep each.
+        decoder: new pairs of the decoder's graph, per place.
+        extra: node ids from kept places in the pool of those pairs, per dropped place.
+    """
+
+    encoder: float
+    view: float
+    decoder: float
+    extra: float
+
+
+@dataclass(frozen=True, eq=False)
+class SampledGraphs:
+    """The graphs of one draw; all but the decoder's are scaled, and all have a loop at every node.
+
+    Attributes:
+        encoder: most places, those of high attention dropped more often.
+        decoder: the kept places, and random pairs of the nodes of dropped ones.
+        rationale: few places, those of high attention preferred.
+        complement: few places, those of low attention preferred.
+    """
+
+    encoder: SparseMatrix
+    decoder: Entries
+    rationale: SparseMatrix
+    complement: SparseMatrix
+
+
+def widened(graph: BipartiteGraph, share: float, generator: torch.Generator) -> Entries:
+    """Return the graph's places both ways, a loop at every node, and random pairs both ways.
+
+    Args:
+        graph: the training pairs; repeated ones count once.
+        share: random pairs per place of graph and loops. Their two nodes are rows and columns of places, drawn
+            independently: popular nodes come more often, and any two nodes may be joined.
+        generator: what draws.
+    """
+    own, _ = _with_loops(graph.owners, graph.neighbours, graph.num_nodes)
+    count = math.floor(share * len(own))
+    left, right = _some(own.rows, count, generator), _some(own.columns, count, generator)
+    rows, columns = torch.cat([own.rows, left, right]), torch.cat([own.columns, right, left])
+    return Entries.merged(rows, columns, graph.num_nodes, graph.device)[0]
+
+
+def sample_graphs(
+    entries: Entries, attention: Tensor, shares: SamplingShares, generator: torch.Generator
+) -> SampledGraphs:
+    """Return one draw of all four graphs.
+
+    Args:
+        entries: the places to draw from.
+        attention: (nnz,) of each place; its type becomes that of the scaled values.
+        shares: how large the graphs are.
+        generator: what draws.
+    """
+    low, high = -attention, (attention + _FLOOR).log()
+    kept = weighted_choice(low, math.floor(shares.encoder * len(entries)), generator)
+    few = math.floor(shares.view * len(entries))
+    return SampledGraphs(
+        encoder=scaled(entries, kept, attention.dtype),
+        decoder=_decoder(entries, kept, shares, generator),
+        rationale=scaled(entries, weighted_choice(high, few, generator), attention.dtype),
+        complement=scaled(entries, weighted_choice(low, few, generator), attention.dtype),
+    )
+
+
+def weighted_choice(log_weights: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return a mask (nnz,) of `count` places drawn without replacement, chances in proportion to exp(log_weights)."""
+    # -log of an exponential variate is a Gumbel variate; float64 leaves no ties.
+    noise = torch.empty(len(log_weights), dtype=torch.float64).exponential_(generator=generator).log_()
+    chosen = torch.zeros(len(log_weights), dtype=torch.bool)
+    chosen[torch.topk(log_weights.double().cpu() - noise, count, sorted=False).indices] = True
+    return chosen.to(log_weights.device)
+
+
+def scaled(entries: Entries, chosen: Tensor, dtype: torch.dtype = torch.float32) -> SparseMatrix:
+    """Return D^-1/2 M D^-1/2 for M the chosen places plus identity, D its row sums.
+
+    A chosen place on the diagonal makes it 2. Each direction of a pair is chosen for itself: M need not be symmetric.
+    """
+    places, counts = _with_loops(entries.rows[chosen], entries.columns[chosen], entries.num_nodes)
+    sums = torch.segment_reduce(counts, "sum", offsets=places.ptr, initial=0.0)
+    shrink = sums.rsqrt()
+    values = counts * shrink[places.rows] * shrink[places.columns]
+    return SparseMatrix(places, values.to(dtype))
+
+
+def _decoder(entries: Entries, kept: Tensor, shares: SamplingShares, generator: torch.Generator) -> Entries:
+    """Return the kept places, loops, and pairs, both ways, of ids from dropped places and some from kept ones."""
+    size = entries.num_nodes
+    loops = torch.arange(size, dtype=entries.rows.dtype, device=entries.rows.device)
+    extra = math.floor(shares.extra * (len(entries) - int(kept.sum())))
+    count = math.floor(shares.decoder * len(entries))
+    pairs = []
+    for ids in (entries.rows, entries.columns):
+        pool = torch.cat([_some(torch.cat([ids[kept], loops]), extra, generator), ids[~kept]])
+        pairs.append(_some(pool, count if len(pool) else 0, generator))
+    rows = torch.cat([entries.rows[kept], *pairs])
+    columns = torch.cat([entries.columns[kept], *reversed(pairs)])
+    return _with_loops(rows, columns, size)[0]
+
+
+def _with_loops(rows: Tensor, columns: Tensor, num_nodes: int) -> tuple[Entries, Tensor]:
+    loops = torch.arange(num_nodes, dtype=rows.dtype, device=rows.device)
+    return Entries.merged(torch.cat([rows, loops]), torch.cat([columns, loops]), num_nodes, rows.device)
+
+
+def _some(ids: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return `count` of the ids, drawn uniformly with replacement."""
+    if count == 0:
+        return ids[:0]
+    return ids[torch.randint(len(ids), (count,), generator=generator).to(ids.device)]

@@ -1,0 +1,189 @@
+"""LightGCN's propagation with noise of one length after each layer, as XSimGCL trains it.
+
+    E^(0) = z,   H = T E^(k-1),   E^(k) = H + eps sign(H) * rho        k = 1..K,   T = D^-1/2 A D^-1/2
+    rho = r / |r| row by row,     r ~ Uniform(0, 1)^d, fresh in every layer of every step
+
+so that a row moves by eps within its own orthant, and a row of zeros stays. Two ends of the pass are offered, F the
+mean of E^(1)..E^(K) (`noisy_mean`) or E^(K) itself (`noisy_last`), each beside C = E^(l*), the view it is contrasted
+with. Noise and sign are constants for the gradient: with c_k the weight of E^(k) in F,
+
+    a_K = c_K G_F + [l* = K] G_C,   a_k = T a_{k+1} + c_k G_F + [l* = k] G_C,   dL/dz = T a_1
+
+That is K sparse products each way, and no layer is kept between them. A loss reads the rows of its batch and no
+others, so all that is asked for at `nodes` is computed there only: the last layer of a mean, its noise, and the first
+product of its backward pass, whose other rows are zero.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankformer.errors import ConfigError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.sparse_ops import at_neighbours, bag_sum, spmm
+from rankformer.layers.light_propagation import light_propagation, symmetric_weights
+from rankformer.layers.seeded import generator_of
+
+_NOISE_BLOCK = 2048  # rows of noise at a time, which stay in the cache from the draw to the sum
+
+Rows = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of one training step, a pure function of these numbers and of the layer.
+
+    Attributes:
+        size: eps, the length of what is added to a row.
+        seed: of the run.
+        step: of the training.
+    """
+
+    size: float
+    seed: int
+    step: int
+
+    def add_(self, rows: Tensor, layer: int) -> None:
+        """Add eps sign(h) * rho to every row h, in place."""
+        if self.size == 0:
+            return
+        numbers = _sixteen_bit_numbers(rows.shape, generator_of(self.seed, self.step, layer)).to(rows.device)
+        for start in range(0, len(rows), _NOISE_BLOCK):
+            block = rows[start : start + _NOISE_BLOCK]
+            r = numbers[start : start + _NOISE_BLOCK].to(rows.dtype).add_(2**15 + 0.5)  # (0, 2^16): only ratios matter
+            scale = self.size / torch.linalg.vector_norm(r, dim=1, keepdim=True)
+            block.addcmul_(r.mul_(block.sign()), scale)
+
+
+def _sixteen_bit_numbers(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return random int16 of the whole range; four come from each draw of 64 bits, at a third of the time of floats."""
+    words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    return words.view(torch.int16)[: shape.numel()].view(shape)
+
+
+@dataclass(frozen=True)
+class NoisyLayers:
+    """How a noisy pass runs.
+
+    Attributes:
+        num_layers: K, at least 1.
+        contrast_layer: l*, in 1..K.
+        noise: what each layer adds.
+    """
+
+    num_layers: int
+    contrast_layer: int
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        check_contrast_layer(self.contrast_layer, self.num_layers)
+
+
+def check_contrast_layer(contrast_layer: int, num_layers: int) -> None:
+    """Raise a ConfigError unless l* is one of the layers 1..K."""
+    if not 1 <= contrast_layer <= num_layers:
+        raise ConfigError(
+            f"contrast_layer={contrast_layer}: the contrast view is the output of one of the layers 1..{num_layers}; "
+            "choose one of them, or more num_layers"
+        )
+
+
+def noisy_mean(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor) -> Rows:
+    """Return the mean of E^(1)..E^(K), the view E^(l*) and z itself, all three at the nodes, (S, d) each.
+
+    Args:
+        graph: the training pairs.
+        z: (n+m, d) rows, users first.
+        layers: K, l* and the noise.
+        nodes: (S,) int64 distinct nodes. In the last layer a node's noise goes by its place here.
+    """
+    return _NoisyPass.apply(graph, z, nodes, layers, True)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def noisy_last(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor) -> Rows:
+    """Return E^(K) of all nodes (n+m, d), and the view E^(l*) and z itself at the given nodes, (S, d) each.
+
+    Args:
+        graph: the training pairs.
+        z: (n+m, d) rows, users first.
+        layers: K, l* and the noise.
+        nodes: (S,) int64 distinct nodes.
+    """
+    return _NoisyPass.apply(graph, z, nodes, layers, False)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def quiet_mean(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
+    """Return the mean of T z .. T^K z, (n+m, d): what `noisy_mean` is without noise; not differentiable."""
+    with torch.no_grad():
+        return spmm(graph, symmetric_weights(graph, z.dtype), light_propagation(graph, z, num_layers - 1))
+
+
+def quiet_last(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
+    """Return T^K z, (n+m, d): what `noisy_last` is without noise; not differentiable."""
+    for _ in range(num_layers):
+        z = spmm(graph, symmetric_weights(graph, z.dtype), z)
+    return z
+
+
+class _NoisyPass(torch.autograd.Function):
+    """Forward and backward of the module docstring; z is returned too, so that its penalty costs no second table."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, nodes: Tensor, layers: NoisyLayers, average: bool) -> Rows:
+        ctx.fixed = graph, nodes, layers, average
+        weights = symmetric_weights(graph, z.dtype)
+        rows, mean, contrast = z.detach(), z.new_zeros(len(nodes), z.shape[1]), z
+        for k in range(1, layers.num_layers + 1):
+            here = average and k == layers.num_layers
+            rows = _product_at(graph, weights, rows, nodes) if here else spmm(graph, weights, rows)
+            layers.noise.add_(rows, k)
+            if not average and k != layers.contrast_layer:
+                continue
+            chosen = rows if here else rows.index_select(0, nodes)
+            if k == layers.contrast_layer:
+                contrast = chosen
+            if average:
+                mean.add_(chosen, alpha=1 / layers.num_layers)
+        return mean if average else rows, contrast, z.detach().index_select(0, nodes)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None, None]:
+        graph, nodes, layers, average = ctx.fixed
+        g_final, g_contrast, g_start = grads
+        weights = symmetric_weights(graph, g_final.dtype)
+        enters = {layers.contrast_layer: g_contrast}  # by layer, the gradient that comes in at the nodes
+        if average:
+            share = g_final / layers.num_layers
+            enters = {k: share + enters[k] if k in enters else share for k in range(1, layers.num_layers + 1)}
+            a = _product_of(graph, weights, enters[layers.num_layers], nodes)
+        else:
+            top = enters.get(layers.num_layers)
+            a = spmm(graph, weights, g_final if top is None else g_final.index_add(0, nodes, top))
+        for k in range(layers.num_layers - 1, 0, -1):
+            if k in enters:
+                a.index_add_(0, nodes, enters[k])
+            a = spmm(graph, weights, a)
+        return None, a.index_add_(0, nodes, g_start), None, None, None
+
+
+def _product_at(graph: BipartiteGraph, weights: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
+    """Return T rows at the nodes, (S, d)."""
+    starts = graph.ptr.index_select(0, nodes)
+    counts = graph.ptr.index_select(0, nodes + 1) - starts
+    ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
+    entries = torch.repeat_interleave(starts - ptr[:-1], counts)
+    entries += torch.arange(len(entries), device=entries.device, dtype=entries.dtype)
+    return bag_sum(graph.neighbours.index_select(0, entries), rows, ptr, weights.index_select(0, entries))
+
+
+def _product_of(graph: BipartiteGraph, weights: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
+    """Return T applied to rows (S, d) at the nodes and zero elsewhere, (n+m, d), without the table of zeros.
+
+    All other nodes are sent to one row of zeros; S + 1 rows fit the cache where n+m do not.
+    """
+    place = torch.full((graph.num_nodes,), len(nodes), dtype=graph.neighbours.dtype, device=nodes.device)
+    place[nodes] = torch.arange(len(nodes), dtype=place.dtype, device=nodes.device)
+    padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
+    return bag_sum(at_neighbours(graph, place), padded, graph.ptr, weights)

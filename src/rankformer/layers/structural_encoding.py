@@ -1,0 +1,64 @@
+"""Where a node stands in the interaction matrix: rows from its singular value decomposition."""
+
+import numpy as np
+import scipy.sparse
+import torch
+from scipy.sparse.linalg import svds
+from torch import Tensor
+
+from rankformer.graph.bipartite import BipartiteGraph
+
+_SMALL_SIDE = 512  # up to here the full decomposition is cheaper than iterating
+_ZERO = 1e-6  # singular values below this share of the largest are rounding
+
+
+def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalized: bool = False) -> Tensor:
+    """Return [U S^1/2 ; V S^1/2], (n+m, dim) float32 with users first, of the `dim` largest singular values of R.
+
+    The users' rows times the items' are the best approximation of R of that rank. Columns fall in size, those beyond
+    the rank of R are 0; of the two signs of each, the one with the largest item entry positive is taken. A node without
+    pairs gets zeros. R counts the training pairs, repeats one by one.
+
+    Args:
+        graph: the training pairs.
+        dim: number of columns.
+        seed: decides where the iteration starts; affects rounding only.
+        normalized: decompose D_u^-1/2 R D_i^-1/2 in place of R.
+    """
+    matrix = _matrix(graph, normalized)
+    values, items = _right_singular(matrix, min(dim, *matrix.shape), seed)
+    found = values > _ZERO * values.max()
+    values, items = values[found], items[:, found]
+    items = items * np.where(items[np.abs(items).argmax(0), np.arange(items.shape[1])] < 0, -1.0, 1.0)
+    encoding = torch.zeros(graph.num_nodes, dim)
+    # U S^1/2 = R V S^-1/2: so the product of both sides is R V V^T, as exact as V is.
+    encoding[: graph.num_users, : len(values)] = torch.from_numpy(matrix @ items / np.sqrt(values)).float()
+    encoding[graph.num_users :, : len(values)] = torch.from_numpy(items * np.sqrt(values)).float()
+    return encoding.to(graph.device)
+
+
+def _matrix(graph: BipartiteGraph, normalized: bool) -> scipy.sparse.csr_array:
+    users = graph.edge_users.cpu().numpy()
+    items = graph.edge_items.cpu().numpy() - graph.num_users
+    values = np.ones(graph.num_edges)
+    if normalized:
+        degree = graph.degree.cpu().numpy()
+        values = 1 / np.sqrt(degree[users] * degree[items + graph.num_users])
+    return scipy.sparse.csr_array((values, (users, items)), shape=(graph.num_users, graph.num_items))
+
+
+def _right_singular(matrix: scipy.sparse.csr_array, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest singular values (k,), falling, and the right singular vectors (m, k) with k <= count."""
+    n, m = matrix.shape
+    if min(n, m) > _SMALL_SIDE and count < min(n, m):
+        start = np.random.default_rng(seed).standard_normal(min(n, m))
+        _, values, vectors = svds(matrix, k=count, v0=start)
+        order = np.argsort(-values, kind="stable")
+        return values[order], vectors[order].T
+    if m <= n:
+        squares, vectors = np.linalg.eigh((matrix.T @ matrix).toarray())
+        values = np.sqrt(squares.clip(min=0))[::-1][:count]
+        return values, vectors[:, ::-1][:, :count]
+    squares, left = np.linalg.eigh((matrix @ matrix.T).toarray())
+    values, left = np.sqrt(squares.clip(min=0))[::-1][:count], left[:, ::-1][:, :count]
+    return values, matrix.T @ left / np.maximum(values, np.finfo(float).tiny)

@@ -1,0 +1,152 @@
+"""DIFFormer: layers that diffuse every node's state to every node, with a graph convolution added.
+
+Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion", ICLR 2023.
+
+    start    y0 = dropout(relu(LN(x W + b)))
+    layer    o  = A(q, k) v,  q = y W_Q + b_Q,  k = y W_K + b_K,  v = y, or y W_V + b_V with use_weight
+             p  = D^-1/2 (adjacency + I) D^-1/2 v
+             t  = o + p,  or (1 - g) o + g p for a graph_weight g above 0;  the mean over heads
+             y <- dropout(LN(alpha (t [+ y0]) + (1 - alpha) y))
+    final    z  = y W_out + b_out
+    score    y_ui = z_u . z_i
+
+A is that of `layers.simple_attention`: `kernel="simple"` DIFFormer-s, linear in the number of nodes; "sigmoid"
+DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. Learned: the table x, drawn from
+Normal(0, 0.1^2) or set to singular vectors, and the encoder. Loss: BPR with one negative per pair, `l2` on the rows of
+x that occur.
+
+Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
+the width of z are those of the comparison in Rankformer's paper. As in the authors' program, and unlike the formula,
+queries and keys are divided by one norm over all nodes (`norm="row"` is the formula), the attention and the graph are
+added where the paper averages them, and the energy is not part of the loss. The program's mini-batches of nodes are
+not used: a step sees the whole graph. Repeated pairs are parallel edges.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rankformer.errors import ConfigError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.layers.graph_convolution import self_loop_propagation
+from rankformer.layers.seeded import generator_of, uniform_linear
+from rankformer.layers.simple_attention import Kind, SimpleAttention
+from rankformer.layers.simple_attention_reference import Norm
+from rankformer.models.encoder import EncoderModel, EncoderModelSettings, EncoderNetwork, InputLayer, SeededDropout
+
+MOST_NODES_OF_ALL_PAIRS = 4096
+
+
+class DIFFormerSettings(EncoderModelSettings):
+    """Knobs of DIFFormer."""
+
+    num_layers: int = Field(default=2, ge=0)
+    """Diffusion steps L."""
+    num_heads: int = Field(default=1, ge=1)
+    """Attention heads H, each of the full width; their mean counts."""
+    kernel: Literal["simple", "sigmoid"] = "simple"
+    """Attention of version s, linear in the nodes, or of version a, which compares all pairs of at most 4096 nodes."""
+    norm: Norm = "frobenius"
+    """What queries and keys are divided by: one norm over all nodes (the program), or each row's own (the formula)."""
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    """Step size of a layer."""
+    use_residual: bool = True
+    """Whether a layer keeps 1 - alpha of its input (off: the step is taken whole)."""
+    use_source: bool = False
+    """Whether each layer adds the rows that the first layer started from."""
+    use_weight: bool = False
+    """Whether values have weights of their own (off: they are the layer's input)."""
+    use_graph: bool = True
+    """Whether the graph convolution is added to the attention."""
+    graph_weight: float = Field(default=-1.0, ge=-1, le=1)
+    """Share g of the graph convolution, the attention has 1 - g; at 0 or below both count in full."""
+    use_layer_norm: bool = True
+    """Whether rows are normalised after the input and after each layer."""
+
+
+class DiffusionLayer(nn.Module):
+    """One step of the diffusion."""
+
+    def __init__(self, settings: DIFFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
+        super().__init__()
+        self.settings = settings
+        kind: Kind = "difformer" if settings.kernel == "simple" else "sigmoid"
+        self.attention = SimpleAttention(
+            kind, settings.hidden_dim, settings.num_heads, settings.use_weight, settings.norm, generator
+        )
+        self.norm = layer_norm(settings)
+        self.dropout = dropout
+
+    def forward(self, graph: BipartiteGraph, rows: Tensor, source: Tensor) -> Tensor:
+        """Return the next (N, h) rows.
+
+        Args:
+            graph: the training pairs.
+            rows: (N, h) output of the layer before.
+            source: (N, h) input of the first layer.
+        """
+        knobs = self.settings
+        step = self.diffuse(graph, rows)
+        if knobs.use_source:
+            step = step + source
+        if knobs.use_residual:
+            step = torch.lerp(rows, step, knobs.alpha)
+        result: Tensor = self.dropout(self.norm(step))
+        return result
+
+    def diffuse(self, graph: BipartiteGraph, rows: Tensor) -> Tensor:
+        """Return what attention and graph bring to each node, before the residual, (N, h)."""
+        knobs = self.settings
+        reached: Tensor = self.attention(rows)
+        if not knobs.use_graph:
+            return reached
+        near = self_loop_propagation(graph, self.attention.mean_values(rows))  # the mean over heads may come first
+        return torch.lerp(reached, near, knobs.graph_weight) if knobs.graph_weight > 0 else reached + near
+
+
+class DIFFormerNetwork(EncoderNetwork):
+    """Input layer, L diffusion steps and output layer over the learned table."""
+
+    def __init__(self, num_nodes: int, settings: DIFFormerSettings, seed: int) -> None:
+        super().__init__(num_nodes, settings, seed)
+        generator, width = generator_of(seed, step=0), settings.hidden_dim
+        self.input = InputLayer(
+            uniform_linear(settings.embedding_dim, width, generator), layer_norm(settings), self.dropout
+        )
+        self.layers = nn.ModuleList(
+            DiffusionLayer(settings, self.dropout, generator) for _ in range(settings.num_layers)
+        )
+        self.output = uniform_linear(width, settings.output_dim, generator)
+
+    def encode(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final rows of all nodes, (n+m, output_dim), users first."""
+        rows = source = self.input(self.table)
+        for layer in self.layers:
+            rows = layer(graph, rows, source)
+        result: Tensor = self.output(rows)
+        return result
+
+
+def layer_norm(settings: DIFFormerSettings) -> nn.Module:
+    """Return the normalisation of (N, h) rows, or nothing if the settings say so."""
+    return nn.LayerNorm(settings.hidden_dim) if settings.use_layer_norm else nn.Identity()
+
+
+class DIFFormer(EncoderModel):
+    """DIFFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+
+    name = "difformer"
+    paper = "Wu et al., DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion, ICLR 2023"
+    settings_class = DIFFormerSettings
+    settings: DIFFormerSettings
+
+    def build(self, num_nodes: int) -> DIFFormerNetwork:
+        """Return the untrained network."""
+        if self.settings.kernel == "sigmoid" and num_nodes > MOST_NODES_OF_ALL_PAIRS:
+            raise ConfigError(
+                f"kernel='sigmoid' compares all pairs of {num_nodes} nodes (users and items), and is meant for at most "
+                f"{MOST_NODES_OF_ALL_PAIRS}; use kernel='simple'"
+            )
+        return DIFFormerNetwork(num_nodes, self.settings, self.seed)

@@ -1,0 +1,257 @@
+"""NodeFormer: attention over all nodes by random features, with Gumbel noise on the keys and the graph as a bias.
+
+Wu et al., "NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification", NeurIPS 2022.
+
+    input        Y = dropout(ELU(LN(x W + b)))
+    L layers     q, k, v = Y W + b per head, q and k divided by sqrt(tau) h^1/4
+                 O_v = 1/K sum_s sum_w e_ws phi(q_v).phi(k_w) v_w / sum_w e_ws phi(q_v).phi(k_w),  e = exp(Gumbel / tau)
+                 O  += beta Ahat v,   Ahat = D^-1/2 (adjacency + I) D^-1/2
+                 Y  <- dropout(LN(concat_heads(O) W_O + b_O + Y))
+    final        z = Y W_out + b_out
+    score        y_ui = z_u . z_i
+    loss         BPR(z) - edge_weight / L sum_layers mean over entries (v,w) of (adjacency + I) of log pi(v,w) / d_v
+
+phi are random features of exp(q . k / sqrt(h) tau), their projection drawn anew in every layer of every training step;
+pi(v,w) is the share of w in the attention of v without noise. When the model answers there is no noise (e = 1) and one
+projection, saved with the model. The noise is per key and shared by all queries, which keeps the attention linear.
+
+How it is computed, exactly: attention and graph bias are linear in v, so W_V and W_O are multiplied first and applied
+to the sums over keys, and once for all heads to Ahat Y; no value row of a head is ever made. Samples are gone through
+one by one (`layers.kernel_attention`), with nothing of size N x K x h kept.
+
+Learned: the table x, drawn from Normal(0, 0.1^2), and the encoder. Departures from the paper: it classifies nodes with
+given features and has no recommendation experiment; table, BPR and the width of z follow the comparison in Rankformer's
+paper. The edge loss is a mean over entries and heads, as in the authors' program; the paper's formula divides by the
+number of nodes instead, which is an `edge_weight` of entries / N times as much. Answers use the tau of training, which
+the program does on small graphs only. Graph biases beyond the neighbours themselves are not offered. Repeated pairs are
+parallel edges.
+"""
+
+import math
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import elu
+
+from rankformer.errors import ConfigError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.sparse_ops import at_items, at_users, row_dot
+from rankformer.layers.graph_convolution import self_loop_propagation
+from rankformer.layers.kernel_attention import both_way_dots, key_sums, mapped_sums, mean_attention
+from rankformer.layers.random_features import Projection, positive_features, random_projection, scaled_linear
+from rankformer.layers.seeded import generator_of, uniform_linear
+from rankformer.models.base import GradientModel
+from rankformer.models.encoder import EncoderNetwork, EncoderSettings
+from rankformer.training.trainer import Batch
+
+_WEIGHTS, _ANSWERS, _LAYERS = 1, 2, 3  # streams of randomness, the layers' from the last on; dropout has 0
+
+
+class NodeFormerSettings(EncoderSettings):
+    """Knobs of NodeFormer."""
+
+    num_layers: int = Field(default=2, ge=1)
+    """Attention layers L."""
+    num_heads: int = Field(default=1, ge=1)
+    """Attention heads, each of the full width."""
+    num_features: int = Field(default=30, ge=1)
+    """Random features M."""
+    projection: Projection = "orthogonal"
+    """How the rows of a random projection lie to each other: orthogonal as published, simplex or gaussian."""
+    tau: float = Field(default=0.25, gt=0)
+    """Temperature of the attention and of its noise."""
+    gumbel: bool = True
+    """Whether training adds Gumbel noise to the keys."""
+    num_samples: int = Field(default=5, ge=1)
+    """Noise samples K that a training step averages over."""
+    bias_order: int = Field(default=1, ge=0)
+    """Whether the attention has the graph as a bias: 0 no, 1 yes."""
+    bias_transform: Literal["identity", "sigmoid"] = "identity"
+    """How the weight beta of the bias is learned: as itself from 1, or as sigmoid(b) from b = 0.1."""
+    edge_weight: float = Field(default=0.1, ge=0)
+    """Weight of the edge loss."""
+    layer_norm: bool = True
+    """Whether rows are normalised, at the input and after each layer."""
+    residual: bool = True
+    """Whether a layer adds its input."""
+    activation: bool = False
+    """Whether a layer ends in ELU."""
+    jumping_knowledge: bool = False
+    """Whether the output layer sees the outputs of all layers side by side, or only the last."""
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> Self:
+        if self.bias_order > 1:
+            raise ConfigError(
+                f"bias_order={self.bias_order}: all pairs within 2^(order-1) hops would have to be listed, "
+                "millions even on small data; use 0 or 1"
+            )
+        if self.projection == "simplex" and self.hidden_dim < 2:
+            raise ConfigError("projection='simplex' needs hidden_dim of at least 2; use 'orthogonal'")
+        return self
+
+
+class NodeFormerLayer(nn.Module):
+    """Kernel attention of all heads with the graph bias, residual and norm."""
+
+    def __init__(self, settings: NodeFormerSettings, generator: torch.Generator) -> None:
+        super().__init__()
+        width, heads = settings.hidden_dim, settings.num_heads
+        self.settings = settings
+        self.query, self.key, self.value = (uniform_linear(width, heads * width, generator) for _ in range(3))
+        self.output = uniform_linear(heads * width, width, generator)
+        start = 1.0 if settings.bias_transform == "identity" else 0.1
+        self.bias = nn.Parameter(torch.full((heads,), start)) if settings.bias_order else None
+        self.norm = nn.LayerNorm(width) if settings.layer_norm else nn.Identity()
+
+    def forward(
+        self, graph: BipartiteGraph, rows: Tensor, projection: Tensor, key_weights: Tensor
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Return the next (N, h) rows before dropout, and the features (queries, keys) of each head.
+
+        Args:
+            graph: the training pairs.
+            rows: (N, h) output of the layer before.
+            projection: (M, h).
+            key_weights: (N, H, K) e, the exponentials of the noise; ones without.
+        """
+        features = self.features(rows, projection)
+        weights, biases = self._value_maps()
+        out = self.output.bias.expand(len(rows), -1)
+        for head, (queries, keys) in enumerate(features):
+            sums, norms = key_sums(keys, rows, key_weights[:, head])
+            out = out + mean_attention(queries, mapped_sums(sums, norms, weights[head], biases[head]), norms)
+        if self.bias is not None:
+            strengths = self.bias if self.settings.bias_transform == "identity" else torch.sigmoid(self.bias)
+            row_sums = self_loop_propagation(graph, rows.new_ones(len(rows), 1))  # (N, 1)
+            out = out + self_loop_propagation(graph, rows) @ torch.tensordot(strengths, weights, 1).T
+            out = out + row_sums * (strengths @ biases)
+        if self.settings.residual:
+            out = out + rows
+        out = self.norm(out)
+        return elu(out) if self.settings.activation else out, features
+
+    def features(self, rows: Tensor, projection: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the random features (queries, keys) of each head, (N, M) each."""
+        heads, width = self.settings.num_heads, rows.shape[1]
+        scale = 1 / (math.sqrt(self.settings.tau) * width**0.25)
+        queries, keys = (scaled_linear(layer, rows, scale).chunk(heads, 1) for layer in (self.query, self.key))
+        return [
+            (positive_features(q, projection, "row"), positive_features(k, projection, "all"))
+            for q, k in zip(queries, keys, strict=True)
+        ]
+
+    def _value_maps(self) -> tuple[Tensor, Tensor]:
+        """Return W_O W_V (H, h, h) and W_O b_V (H, h): what becomes of a value row of each head."""
+        heads, width = self.settings.num_heads, len(self.output.weight)
+        outputs = self.output.weight.view(width, heads, width).transpose(0, 1)
+        biases = outputs @ self.value.bias.view(heads, width, 1)
+        return outputs @ self.value.weight.view(heads, width, width), biases.squeeze(2)
+
+
+class NodeFormerNetwork(EncoderNetwork):
+    """Input layer, L attention layers and output layer over the learned table."""
+
+    projections: Tensor
+
+    def __init__(self, num_nodes: int, settings: NodeFormerSettings, seed: int) -> None:
+        super().__init__(num_nodes, settings, seed)
+        width, depth, generator = settings.hidden_dim, settings.num_layers, generator_of(seed, 0, _WEIGHTS)
+        self.settings = settings
+        self.input = uniform_linear(settings.embedding_dim, width, generator)
+        self.norm = nn.LayerNorm(width) if settings.layer_norm else nn.Identity()
+        self.layers = nn.ModuleList(NodeFormerLayer(settings, generator) for _ in range(depth))
+        seen = width * (depth + 1) if settings.jumping_knowledge else width
+        self.output = uniform_linear(seen, settings.output_dim, generator)
+        answers = generator_of(seed, 0, _ANSWERS)
+        self.register_buffer("projections", torch.stack([self._draw_projection(answers) for _ in range(depth)]))
+        self._batch: Batch | None = None
+        self._edge_loss: Tensor | float = 0.0
+
+    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+        """Return BPR on the batch, with the edge loss and the penalties on the table's rows and on the encoder."""
+        self._batch = batch
+        ranking = super().loss(graph, batch, l2)
+        edge_loss, self._edge_loss = self._edge_loss, 0.0
+        return ranking + edge_loss
+
+    def encode(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final rows of all nodes, (n+m, output_dim); in training mode note the edge loss beside."""
+        knobs = self.settings
+        rows = self.dropout(elu(self.norm(self.input(self.table))))
+        seen, score = [rows], rows.new_zeros(())
+        for number, layer in enumerate(self.layers):
+            projection, key_weights = self._draws(number, rows)
+            rows, features = layer(graph, rows, projection, key_weights)
+            rows = self.dropout(rows)
+            seen.append(rows)
+            if self.training and knobs.edge_weight:
+                score = score + edge_score(graph, features)
+        if self.training:
+            self._edge_loss = -knobs.edge_weight / knobs.num_layers * score
+        result: Tensor = self.output(torch.cat(seen, dim=1) if knobs.jumping_knowledge else rows)
+        return result
+
+    def _draws(self, number: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the projection and the weights of the keys for a layer: fresh ones in training, else the saved."""
+        knobs = self.settings
+        if not self.training or self._batch is None:
+            return self.projections[number], rows.new_ones(len(rows), knobs.num_heads, 1)
+        generator = generator_of(self._batch.seed, self._batch.step, _LAYERS + number)
+        projection = self._draw_projection(generator).to(rows)
+        if not knobs.gumbel:
+            return projection, rows.new_ones(len(rows), knobs.num_heads, 1)
+        noise = (
+            torch.empty(len(rows), knobs.num_heads, knobs.num_samples).exponential_(generator=generator).log_().neg_()
+        )
+        return projection, noise_weights(noise.to(rows), knobs.tau)
+
+    def _draw_projection(self, generator: torch.Generator) -> Tensor:
+        knobs = self.settings
+        return random_projection(knobs.projection, knobs.num_features, knobs.hidden_dim, generator)
+
+
+def noise_weights(noise: Tensor, tau: float) -> Tensor:
+    """Return exp(g / tau) up to one factor for each head and sample, which cancels and keeps exp in range.
+
+    Args:
+        noise: (N, H, K) Gumbel values g.
+        tau: temperature.
+    """
+    return ((noise - noise.amax(0)) / tau).exp_()
+
+
+def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the mean over entries (v,w) of adjacency + I, and over heads, of log pi(v,w) / d_v: never above 0.
+
+    With pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, the d_v entries of v share one log(f_v . o) / d_v.
+
+    Args:
+        graph: the training pairs.
+        features: (N, M) queries f and keys k of each head.
+    """
+    share = (1 / (graph.degree + 1)).to(features[0][0].dtype)  # (N,) 1 / d_v
+    entries = 2 * graph.num_edges + graph.num_nodes
+    total = share.new_zeros(())
+    for queries, keys in features:
+        from_users, from_items = both_way_dots(graph, queries, keys).log()  # (E,) each
+        total = total + torch.dot(from_users, at_users(graph, share)) + torch.dot(from_items, at_items(graph, share))
+        total = total + torch.dot(row_dot(queries, keys).log(), share) - (queries @ keys.sum(0)).log().sum()
+    return total / (entries * len(features))
+
+
+class NodeFormer(GradientModel):
+    """NodeFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+
+    name = "nodeformer"
+    paper = (
+        "Wu et al., NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification, NeurIPS 2022"
+    )
+    settings_class = NodeFormerSettings
+    settings: NodeFormerSettings
+
+    def build(self, num_nodes: int) -> NodeFormerNetwork:
+        """Return the untrained network."""
+        return NodeFormerNetwork(num_nodes, self.settings, self.seed)

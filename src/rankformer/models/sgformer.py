@@ -1,0 +1,177 @@
+"""SGFormer: one attention layer over all nodes beside a shallow graph convolution, mixed by a fixed weight.
+
+Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations", NeurIPS 2023.
+
+    attention    a0 = dropout(relu(LN(x W + b)))
+                 a <- dropout(LN(alpha mean_heads(A(q, k) v) + (1 - alpha) a)),   q, k, v = a W + b each
+    graph        g0 = dropout(relu(BN(x W' + b')))
+                 g <- dropout(relu(BN((D^-1/2 (adjacency + I) D^-1/2 g) W_l + b_l))) + g0
+    final        z  = (w g + (1 - w) a) W_out + b_out,   or [a ; g] W_out + b_out with aggregate="cat"
+    score        y_ui = z_u . z_i
+
+A is that of `layers.simple_attention`. LN and BN are layer and batch normalisation, the latter over all nodes, with
+running statistics when the model answers. Learned: the table x, drawn from Normal(0, 0.1^2) or set to
+singular vectors, and the encoder. Loss: BPR with one negative per pair, `l2` on the rows of x that occur.
+
+Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
+the width of z are those of the comparison in Rankformer's paper. As in the authors' program, every residual of the
+graph branch goes to g0, and the attention's residual halves by default. The program has one weight decay and one
+dropout for each branch, here one of each serves both, and its mini-batches of nodes are not used: a step sees the
+whole graph. Repeated pairs are parallel edges.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.layers.graph_convolution import self_loop_propagation
+from rankformer.layers.seeded import generator_of, uniform_linear
+from rankformer.layers.simple_attention import SimpleAttention
+from rankformer.layers.simple_attention_reference import Norm
+from rankformer.models.encoder import EncoderModel, EncoderModelSettings, EncoderNetwork, InputLayer, SeededDropout
+
+
+class SGFormerSettings(EncoderModelSettings):
+    """Knobs of SGFormer."""
+
+    graph_weight: float = Field(default=0.5, ge=0, le=1)
+    """Share w of the graph branch in the sum of both."""
+    aggregate: Literal["add", "cat"] = "add"
+    """How the branches meet: weighted sum, or side by side."""
+    attention_layers: int = Field(default=1, ge=0)
+    """Layers of the attention branch."""
+    num_heads: int = Field(default=1, ge=1)
+    """Attention heads H, each of the full width; their mean counts."""
+    norm: Norm = "frobenius"
+    """What queries and keys are divided by: one norm over all nodes (as published), or each row's own."""
+    attention_weight: bool = True
+    """Whether values have weights of their own (off: they are the layer's input)."""
+    attention_residual: bool = True
+    """Whether an attention layer keeps a share of its input."""
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    """Share of an attention layer's result beside its input."""
+    attention_norm: bool = True
+    """Whether the attention branch normalises its rows."""
+    attention_activation: bool = False
+    """Whether an attention layer cuts its output at 0."""
+    graph_layers: int = Field(default=2, ge=0)
+    """Layers of the graph branch."""
+    graph_layer_weight: bool = True
+    """Whether graph layers have weights (off: they only propagate, unless `use_init` asks for weights)."""
+    use_init: bool = False
+    """Whether the weights of a graph layer see the branch's start beside what was propagated."""
+    graph_residual: bool = True
+    """Whether each graph layer adds the branch's start."""
+    graph_norm: bool = True
+    """Whether the graph branch normalises its columns over all nodes."""
+    graph_activation: bool = True
+    """Whether a graph layer cuts its output at 0."""
+
+
+class AttentionLayer(nn.Module):
+    """Global attention with its residual."""
+
+    def __init__(self, settings: SGFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
+        super().__init__()
+        self.settings, self.dropout = settings, dropout
+        self.attention = SimpleAttention(
+            "sgformer", settings.hidden_dim, settings.num_heads, settings.attention_weight, settings.norm, generator
+        )
+        self.norm = attention_norm(settings)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the next (N, h) rows."""
+        knobs = self.settings
+        result: Tensor = self.attention(rows)
+        if knobs.attention_residual:
+            result = torch.lerp(rows, result, knobs.alpha)
+        result = self.norm(result)
+        kept: Tensor = self.dropout(torch.relu(result) if knobs.attention_activation else result)
+        return kept
+
+
+class GraphLayer(nn.Module):
+    """Graph convolution with its residual to the branch's start."""
+
+    def __init__(self, settings: SGFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
+        super().__init__()
+        self.settings, self.dropout, width = settings, dropout, settings.hidden_dim
+        self.linear: nn.Module = nn.Identity()
+        if settings.use_init or settings.graph_layer_weight:
+            self.linear = uniform_linear(2 * width if settings.use_init else width, width, generator)
+        self.norm = graph_norm(settings)
+
+    def forward(self, graph: BipartiteGraph, rows: Tensor, start: Tensor) -> Tensor:
+        """Return the next (N, h) rows.
+
+        Args:
+            graph: the training pairs.
+            rows: (N, h) output of the layer before.
+            start: (N, h) input of the first layer.
+        """
+        knobs = self.settings
+        result = self_loop_propagation(graph, rows)
+        if knobs.use_init:
+            result = torch.cat([result, start], dim=1)
+        result = self.norm(self.linear(result))
+        kept: Tensor = self.dropout(torch.relu(result) if knobs.graph_activation else result)
+        return kept + start if knobs.graph_residual else kept
+
+
+class SGFormerNetwork(EncoderNetwork):
+    """Both branches and the output layer over the learned table."""
+
+    def __init__(self, num_nodes: int, settings: SGFormerSettings, seed: int) -> None:
+        super().__init__(num_nodes, settings, seed)
+        self.graph_weight = settings.graph_weight if settings.aggregate == "add" else None
+        generator, width, drop = generator_of(seed, step=0), settings.hidden_dim, self.dropout
+        first = [uniform_linear(settings.embedding_dim, width, generator) for _ in range(2)]
+        self.attention_input = InputLayer(first[0], attention_norm(settings), drop)
+        self.graph_input = InputLayer(first[1], graph_norm(settings), drop)
+        layers = range(settings.attention_layers), range(settings.graph_layers)
+        self.attention_layers = nn.ModuleList(AttentionLayer(settings, drop, generator) for _ in layers[0])
+        self.graph_layers = nn.ModuleList(GraphLayer(settings, drop, generator) for _ in layers[1])
+        self.output = uniform_linear(
+            width if settings.aggregate == "add" else 2 * width, settings.output_dim, generator
+        )
+
+    def encode(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final rows of all nodes, (n+m, output_dim), users first."""
+        attended = self.attention_input(self.table)
+        for layer in self.attention_layers:
+            attended = layer(attended)
+        convolved = start = self.graph_input(self.table)
+        for layer in self.graph_layers:
+            convolved = layer(graph, convolved, start)
+        if self.graph_weight is None:
+            mixed = torch.cat([attended, convolved], dim=1)
+        else:
+            mixed = torch.lerp(attended, convolved, self.graph_weight)
+        result: Tensor = self.output(mixed)
+        return result
+
+
+def attention_norm(settings: SGFormerSettings) -> nn.Module:
+    """Return the normalisation of the attention branch, or nothing if the settings say so."""
+    return nn.LayerNorm(settings.hidden_dim) if settings.attention_norm else nn.Identity()
+
+
+def graph_norm(settings: SGFormerSettings) -> nn.Module:
+    """Return the normalisation of the graph branch, or nothing if the settings say so."""
+    return nn.BatchNorm1d(settings.hidden_dim) if settings.graph_norm else nn.Identity()
+
+
+class SGFormer(EncoderModel):
+    """SGFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+
+    name = "sgformer"
+    paper = "Wu et al., SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations, NeurIPS 2023"
+    settings_class = SGFormerSettings
+    settings: SGFormerSettings
+
+    def build(self, num_nodes: int) -> SGFormerNetwork:
+        """Return the untrained network."""
+        return SGFormerNetwork(num_nodes, self.settings, self.seed)

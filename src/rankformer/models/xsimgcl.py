@@ -1,0 +1,91 @@
+"""XSimGCL: LightGCN trained on noisy layers, whose average is contrasted with one of them.
+
+Yu et al., "XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Recommendation", TKDE 2023.
+
+    layer    H_u = sum_{i in N_u} z^(k-1)_i / sqrt(d_u d_i), likewise for items;   z^(k) = H + eps_cl sign(H) * rho
+    mean     v = 1/K sum_{k=1..K} z^(k)                                    layer 0 is left out, unlike in LightGCN
+    loss     BPR(v) + lambda_cl ( NCE(v, z^(l*)) over the batch's distinct users + the same over its positive items )
+    score    y_ui = v_u . v_i, all layers without noise
+
+rho is a random non-negative row of length one, fresh in each layer of each step (`layers.noisy_propagation`); NCE is
+InfoNCE by cosine at temperature tau_cl (`training.contrastive`). Learned: one table z^(0) of (n+m) x d.
+
+Departures from the authors' program (SELFRec): softplus in place of -ln(1e-5 + sigma), the same but for hopeless
+margins; the penalty is half the squared length of the learned rows of u, i and j (`penalty=final` has theirs);
+validation and early stopping in place of twenty epochs judged on the test part; repeated pairs are parallel edges; a
+row is noisy in the last layer only where the batch reads it. A user or item without pairs has the vector 0, so it
+scores 0 with everything, above whatever scores less: test items unseen in training stay candidates.
+"""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.layers.light_propagation import light_propagation
+from rankformer.layers.noisy_propagation import Noise, NoisyLayers, check_contrast_layer, noisy_mean, quiet_mean
+from rankformer.models.base import GradientModel, TableNetwork
+from rankformer.models.fold_in_rules import symmetric_rule
+from rankformer.retrieval.fold_in import WeightedSum
+from rankformer.training.contrastive import BatchNodes, ContrastiveSettings, Views, contrastive_loss, start_table_
+from rankformer.training.trainer import Batch
+
+
+class XSimGCLSettings(ContrastiveSettings):
+    """Knobs of XSimGCL."""
+
+    num_layers: int = Field(default=2, ge=1)
+    """Propagation layers K; the final vectors are the mean over layers 1 to K."""
+    contrast_layer: int = Field(default=1, ge=1)
+    """The layer l* in 1..K that the mean is contrasted with."""
+    cl_weight: float = Field(default=0.2, ge=0)
+    """Weight lambda_cl of the contrast in the loss."""
+    cl_noise: float = Field(default=0.2, ge=0)
+    """Length eps_cl of the noise that training adds to each row after each layer."""
+
+    @model_validator(mode="after")
+    def _contrast_layer_exists(self) -> Self:
+        check_contrast_layer(self.contrast_layer, self.num_layers)
+        return self
+
+
+class XSimGCLNetwork(TableNetwork):
+    """The learned table, propagated K times and averaged; with noise in training."""
+
+    def __init__(self, num_nodes: int, settings: XSimGCLSettings, seed: int) -> None:
+        super().__init__(num_nodes, settings.embedding_dim, seed)
+        self.settings = settings
+
+    def propagate(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final rows of all nodes without noise, (n+m, d), users first; not differentiable."""
+        return quiet_mean(graph, self.table, self.settings.num_layers)
+
+    def fold_in(self, graph: BipartiteGraph) -> WeightedSum:
+        """Return the last propagation: the mean of layers 1..K is one of the mean of layers 0..K-1."""
+        return symmetric_rule(graph, light_propagation(graph, self.table, self.settings.num_layers - 1))
+
+    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+        """Return ranking, penalty and contrast of the batch on one noisy pass."""
+        noise = Noise(self.settings.cl_noise, batch.seed, batch.step)
+        layers = NoisyLayers(self.settings.num_layers, self.settings.contrast_layer, noise)
+        chosen = BatchNodes.of(graph, batch)
+        views = Views(*noisy_mean(graph, self.table, layers, chosen.nodes))
+        return contrastive_loss(chosen, views, l2, self.settings)
+
+
+class XSimGCL(GradientModel):
+    """XSimGCL with the contract of every model: fit, recommend, similar_items, save, load."""
+
+    name = "xsimgcl"
+    paper = "Yu et al., XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Recommendation, TKDE 2023"
+    settings_class = XSimGCLSettings
+    settings: XSimGCLSettings
+
+    def build(self, num_nodes: int) -> XSimGCLNetwork:
+        """Return the untrained network."""
+        return XSimGCLNetwork(num_nodes, self.settings, self.seed)
+
+    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
+        """Set the table to the start that the settings ask for."""
+        start_table_(network.table, graph, self.settings, self.seed)

@@ -1,0 +1,45 @@
+"""Raw ids that callers hand in: as lists, as indices, and what to say of those that are unknown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rankformer.data.id_map import IdMap
+from rankformer.errors import ConfigError, UnknownIdError
+
+
+def id_column(names: list[Any]) -> pa.Array:
+    """Return names of any one type as a column."""
+    try:
+        return pa.array(names)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(f"histories must be named by values of one type; {error}") from error
+
+
+def known_indices(ids: IdMap, raw_ids: Sequence[Any], kind: str) -> NDArray[np.int64]:
+    """Return the index of every raw id, or refuse naming those that are unknown."""
+    wanted = as_list(raw_ids, f"{kind}s")
+    indices = ids.index_of(wanted)
+    if (indices < 0).any():
+        raise unknown_ids(ids, [wanted[row] for row in np.flatnonzero(indices < 0)], kind)
+    return indices
+
+
+def as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:
+    """Return the ids as a list of plain values; one text is a likely slip, since it would be read letter by letter."""
+    if isinstance(raw_ids, str | bytes):
+        raise ConfigError(f"{label}={raw_ids!r}: a list of ids is needed; write [{raw_ids!r}]")
+    for method in ("to_pylist", "tolist", "to_list"):  # Arrow; numpy and pandas; polars
+        if hasattr(raw_ids, method):
+            return list(getattr(raw_ids, method)())
+    return list(raw_ids)
+
+
+def unknown_ids(ids: IdMap, missing: list[Any], kind: str) -> UnknownIdError:
+    """Return the error that names the first of the missing ids and shows what ids look like."""
+    named = ", ".join(repr(value) for value in missing[:3]) + (", ..." if len(missing) > 3 else "")
+    examples = " or ".join(repr(value) for value in ids.ids.slice(0, 2).to_pylist()) or "(there are none)"
+    return UnknownIdError(f"unknown {kind}: {named} ({len(missing)} not known to the model); ids look like {examples}")

@@ -1,0 +1,79 @@
+"""The page at `/`: one self-contained document, put together once from the files in `page/`.
+
+The document asks nobody but its own service. Its policy lets run exactly one script and one style, each named by its
+hash, so markup in a title could not run even if the script put it into the page, which it never does.
+"""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from starlette.responses import Response
+
+# In the order they are joined; each uses only names of those before it while it loads.
+SCRIPTS = (
+    *("dom.js", "api.js", "states.js", "combobox.js", "lists.js", "reasons.js", "curve.js", "card.js"),
+    *("route.js", "asking.js", "fields.js", "app.js"),
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A document with the policy it is sent under."""
+
+    document: bytes
+    policy: str
+
+
+def page_response() -> Response:
+    """Return the page with headers that keep it to itself; no model is needed to answer."""
+    page = assemble_page()
+    headers = {
+        "Content-Security-Policy": page.policy,
+        "Cache-Control": "no-cache",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
+    return Response(page.document, media_type="text/html", headers=headers)
+
+
+@cache
+def assemble_page() -> Page:
+    """Return the document with style and scripts set into it, and its policy."""
+    style = _read("style.css")
+    script = '"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
+    document = _read("index.html")
+    for marker, text in (("/*STYLE*/", style), ("/*SCRIPT*/", script)):
+        before, found, after = document.partition(marker)
+        assert found, f"index.html has no {marker}"
+        document = before + text + after
+    return Page(document.encode(), _policy(style, script))
+
+
+def _read(name: str) -> str:
+    return files("rankformer.serving").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    directives = {
+        "default-src": "'none'",
+        "connect-src": "'self'",
+        "script-src": _hash_of(script),
+        "style-src": _hash_of(style),
+        "img-src": "data:",  # the icon
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        # No text can be turned into markup or code at all: innerHTML and its kin refuse.
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in directives.items())
+
+
+def _hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

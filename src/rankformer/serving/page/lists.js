@@ -1,0 +1,117 @@
+// Lists of items: ranked, seen, picked, similar.
+
+const MOVE = { duration: 280, easing: "cubic-bezier(.2, .7, .2, 1)" };
+
+/** Returns where each score lies between the lowest (or zero) and the highest, from 0 to 1. */
+function sharesOf(scores) {
+  const lowest = Math.min(0, ...scores);
+  const width = Math.max(...scores, 0) - lowest;
+  return scores.map((score) => (width > 0 ? (score - lowest) / width : 0));
+}
+
+const topOf = (element) => element.getBoundingClientRect().top;
+
+class RankedList {
+  /**
+   * @param onchoose is called with an entry and the event when it is clicked.
+   * @param controls the id of what a row opens; @param onpick is called with an entry when its plus is pressed.
+   */
+  constructor(onchoose, { label, controls = null, onpick = null } = {}) {
+    Object.assign(this, { onchoose, onpick, controls, ranks: new Map(), rows: new Map() });
+    this.element = make("ol", { class: "ranked", "aria-label": label });
+    moveWithArrows(this.element, ".row");
+  }
+
+  /**
+   * Shows these entries.
+   * @param seen keys of items to be marked as known to the user.
+   * @param pickable whether each row has a plus.
+   * @param compare whether to say which items are new or have moved since the last time.
+   */
+  show(entries, { seen = new Set(), compare = false, pickable = false } = {}) {
+    const before = compare ? this.ranks : null;
+    const places = new Map([...this.rows].filter(([, row]) => row.isConnected).map(([key, row]) => [key, topOf(row)]));
+    const decimals = decimalsOf(entries.map((entry) => entry.score));
+    const shares = sharesOf(entries.map((entry) => entry.score));
+    const rows = entries.map((entry, place) => {
+      const known = seen.has(keyOf(entry.item_id));
+      return this.row(entry, shares[place], decimals, { known, before, pickable: pickable && !known });
+    });
+    this.rows = new Map(entries.map((entry, place) => [keyOf(entry.item_id), rows[place]]));
+    this.ranks = new Map(entries.map((entry) => [keyOf(entry.item_id), entry.rank]));
+    this.element.replaceChildren(...rows);
+    if (compare && !REDUCED_MOTION.matches) this.animate(places);
+  }
+
+  row(entry, share, decimals, { known, before, pickable }) {
+    const opens = this.controls ? { "aria-expanded": "false", "aria-controls": this.controls } : {};
+    const onclick = (event) => this.onchoose(entry, event);
+    const row = make("button", { type: "button", class: "row", onclick, ...opens },
+      make("span", { class: "rank" }, String(entry.rank)),
+      make("span", { class: "what" },
+        nameElement(entry),
+        idElement(entry),
+        known && make("span", { class: "tag" }, "seen"),
+        this.movement(entry, before)),
+      numberElement(entry.score, decimals),
+      make("span", { class: "meter", "aria-hidden": "true", variables: { "--share": share } }));
+    const words = { "aria-label": `Add ${nameOf(entry)} to the made-up user`, title: "Add to the made-up user" };
+    const plus = pickable && button("+", () => this.onpick(entry), { class: "pick", ...words });
+    return make("li", {}, make("div", { class: "row-line" }, row, plus));
+  }
+
+  /** Returns how an entry moved since the last time, in words and with an arrow. */
+  movement(entry, before) {
+    if (!before?.size) return null;
+    const rank = before.get(keyOf(entry.item_id));
+    if (rank === undefined) return make("span", { class: "moved new" }, "new");
+    if (rank === entry.rank) return null;
+    const [way, arrow] = rank > entry.rank ? ["up", "▲"] : ["down", "▼"];
+    const steps = Math.abs(rank - entry.rank);
+    return make("span", { class: `moved ${way}`, "aria-label": `${way} ${steps}` }, `${arrow} ${steps}`);
+  }
+
+  animate(places) {
+    for (const [key, row] of this.rows) {
+      const steps = places.has(key)
+        ? [{ transform: `translateY(${places.get(key) - topOf(row)}px)` }, { transform: "none" }]
+        : [{ opacity: 0 }, { opacity: 1 }];
+      row.animate(steps, MOVE);
+    }
+  }
+
+  /** Marks one entry as the one whose details are on show; returns its row, if it is in the list. */
+  select(id) {
+    for (const row of this.rows.values()) row.querySelector(".row").setAttribute("aria-expanded", "false");
+    const row = id === null ? undefined : this.rows.get(keyOf(id));
+    row?.querySelector(".row").setAttribute("aria-expanded", "true");
+    return row;
+  }
+
+  /** Moves the focus to the entry at a place, or to the last one before it. */
+  focus(place, selector) {
+    const stops = this.element.querySelectorAll(selector);
+    stops[Math.min(place, stops.length - 1)]?.focus();
+  }
+}
+
+/** Returns a plain list of items, the first `shown` of them until the rest is asked for. */
+function itemList(items, { onchoose, onremove = null, shown, label }) {
+  const list = make("ul", { class: "items", "aria-label": label });
+  const rows = items.map((item) => {
+    const choose = { type: "button", class: "item", onclick: (event) => onchoose(item, event) };
+    const words = { "aria-label": `Remove ${nameOf(item)}`, title: "Remove" };
+    return make("li", {},
+      make("button", choose, nameElement(item), idElement(item)),
+      onremove && button("×", () => onremove(item), { class: "remove", ...words }));
+  });
+  list.append(...rows.slice(0, shown));
+  moveWithArrows(list, ".item");
+  if (rows.length <= shown) return [list];
+  const more = button(`Show all ${count(rows.length)}`, () => {
+    list.append(...rows.slice(shown));
+    more.remove();
+    rows[shown].querySelector(".item").focus();
+  }, { class: "link" });
+  return [list, more];
+}

@@ -1,0 +1,108 @@
+"""Running the application under uvicorn: signals, logs, and a stop that lets answers finish."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import torch
+import uvicorn
+
+from rankformer.serving.app import create_app
+from rankformer.serving.service import Service
+from rankformer.serving.settings import ServiceSettings, Tokens, check_address
+
+_CONNECTIONS_WAITING = 2048
+
+
+class Server(uvicorn.Server):
+    """A server that exchanges its model on SIGHUP and ends with a plain return on SIGTERM and SIGINT."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, to connections and to SIGHUP."""
+        await super().startup(sockets)
+        if hasattr(signal, "SIGHUP"):
+            with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.slot.load_soon)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop once what is under way is answered; at the second SIGINT, at once."""
+        del frame
+        self.service.stopping = True  # /readyz says so from now on
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def serve(
+    run: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    settings: ServiceSettings | None = None,
+    tokens: Tokens | None = None,
+    threads: int | None = None,
+    graceful_seconds: int = 10,
+) -> None:
+    """Serve a run until a signal ends it.
+
+    Args:
+        run: a run folder, or a symbolic link to one.
+        host: address to listen on; one that others can reach needs a token.
+        port: port to listen on; 0 takes any that is free.
+        settings: limits of the service.
+        tokens: its secrets; those of the environment by default.
+        threads: for the arithmetic of one call; half of the cores by default, since calls run beside each other.
+        graceful_seconds: how long answers under way may take after the signal to stop.
+
+    Raises:
+        ConfigError: the address needs a token.
+        RunFolderError: there is no whole run at the path.
+    """
+    tokens = Tokens.from_environment() if tokens is None else tokens
+    check_address(host, tokens)
+    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
+    _log_to_stderr()
+    servers: list[Server] = []
+    app = create_app(run, settings, tokens, on_failed_start=lambda: _stop(servers))
+    service: Service = app.state.service
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        access_log=False,  # ours leaves the query out
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=graceful_seconds,
+        timeout_keep_alive=30,
+        backlog=_CONNECTIONS_WAITING,
+        ws="none",
+    )
+    servers.append(Server(config, service))
+    servers[0].run()
+    if service.slot.current is None and service.slot.failure is not None:
+        raise service.slot.failure
+
+
+def _stop(servers: list[Server]) -> None:
+    for server in servers:
+        server.should_exit = True
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name in ("rankformer.serving", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

@@ -1,0 +1,104 @@
+"""What a service may be told: its limits, its secrets, and where it may listen."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from rankformer.errors import ConfigError
+from rankformer.settings import Settings
+
+TOKEN_VARIABLE = "RANKFORMER_TOKEN"
+ADMIN_TOKEN_VARIABLE = "RANKFORMER_ADMIN_TOKEN"
+MIN_TOKEN_LENGTH = 16
+
+
+class ServiceSettings(Settings):
+    """Limits of the service; every one of them bounds memory, time or the size of an answer."""
+
+    max_k: int = Field(default=1000, ge=1)
+    """Longest list that may be asked for."""
+    max_users: int = Field(default=1000, ge=1)
+    """Most users in one batch."""
+    max_places: int = Field(default=100_000, ge=1)
+    """Most places in all lists of one batch together: users times k."""
+    max_history: int = Field(default=1000, ge=1)
+    """Most items in the history of a made-up user."""
+    max_filter: int = Field(default=1000, ge=1)
+    """Most ids in an allow or block list."""
+    max_listed: int = Field(default=1000, ge=1)
+    """Most entries of a search or of a user's history in one answer."""
+    max_body_bytes: int = Field(default=2**20, ge=1)
+    """Largest request body."""
+    max_json_depth: int = Field(default=8, ge=1)
+    """Deepest nesting of a JSON body."""
+    body_timeout: float = Field(default=10.0, gt=0)
+    """Seconds within which a request body must have arrived."""
+    request_timeout: float = Field(default=30.0, gt=0)
+    """Seconds within which an answer must be found."""
+    max_in_flight: int = Field(default=1024, ge=1)
+    """Most requests at once; the next ones are turned away."""
+    batching: bool = True
+    """Whether requests for single users that wait at the same time are answered together."""
+    batch_size: int = Field(default=64, ge=1)
+    """Most single users answered together."""
+    queue_size: int = Field(default=256, ge=1)
+    """Most single users waiting to be answered; the next ones are turned away."""
+    workers: int = Field(default=2, ge=1)
+    """Threads for everything but batched single users."""
+    waiting: int = Field(default=32, ge=0)
+    """Most calls waiting for such a thread; the next ones are turned away."""
+    retry_after: int = Field(default=1, ge=1)
+    """Seconds after which one who was turned away may try again."""
+    access_log: bool = True
+    """Whether each request leaves a line in the log."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names besides those of this machine under which a service without a token may be addressed."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The secrets of a service; they are never shown.
+
+    Attributes:
+        access: what every /v1 request must carry, or None for a service open to this machine.
+        admin: what the /v1/admin requests must carry, or None to have no such requests.
+    """
+
+    access: str | None = field(default=None, repr=False)
+    admin: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Tokens":
+        """Return the tokens in the environment; an empty variable counts as none."""
+        return cls(_token(environment, TOKEN_VARIABLE), _token(environment, ADMIN_TOKEN_VARIABLE))
+
+
+def _token(environment: Mapping[str, str], variable: str) -> str | None:
+    token = environment.get(variable)
+    if not token:
+        return None
+    if len(token) < MIN_TOKEN_LENGTH:
+        raise ConfigError(f"{variable} has {len(token)} characters; a token needs at least {MIN_TOKEN_LENGTH}")
+    if not all("!" <= letter <= "~" for letter in token):
+        raise ConfigError(f"{variable} holds a space or a character outside ASCII; a token travels in a header")
+    return token
+
+
+def check_address(host: str, tokens: Tokens) -> None:
+    """Refuse to listen where others can connect unless a token keeps them out."""
+    if tokens.access is None and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host} can be reached from other machines; set {TOKEN_VARIABLE} to a secret of at least "
+            f"{MIN_TOKEN_LENGTH} characters, or stay with --host 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine and cannot be reached from another."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

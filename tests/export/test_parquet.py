@@ -1,0 +1,44 @@
+"""Parquet as any other program sees it."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rankformer.export.exporter import export_run
+from rankformer.export.parquet import Parquet
+
+from .conftest import WIDTH, make_run, odd_items
+
+
+@pytest.fixture
+def exported(saved, tmp_path):
+    ids, titles = odd_items()
+    export_run(saved(item_ids=ids, titles=titles), Parquet(), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_columns_and_their_types(exported):
+    users, items = (pq.read_table(exported / name) for name in ("users.parquet", "items.parquet"))
+    assert users.column_names == ["id", "vector"]
+    assert items.column_names == ["id", "title", "vector"]
+    assert items.schema.field("id").type == pa.string()
+    vector = items.schema.field("vector").type
+    assert (vector.value_type, vector.list_size) == (pa.float32(), WIDTH)
+
+
+def test_another_reader_finds_the_vectors(exported):
+    polars = pytest.importorskip("polars")
+    ids, titles = odd_items()
+    table = polars.read_parquet(exported / "items.parquet")
+    assert table["id"].to_list() == ids.to_pylist()
+    assert table["title"].to_list() == titles.to_pylist()
+    assert np.array_equal(table["vector"].to_numpy(), make_run(item_ids=ids).recommender.scorer.items.numpy())
+
+
+def test_the_card_stands_in_the_files_too(exported):
+    card = json.loads((exported / "card.json").read_bytes())
+    for name in ("users.parquet", "items.parquet"):
+        assert json.loads(pq.read_schema(exported / name).metadata[b"rankformer"]) == card

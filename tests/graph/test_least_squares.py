@@ -1,0 +1,63 @@
+"""Weighted alternating least squares against its normal equations."""
+
+import numpy as np
+import pytest
+import torch
+
+from rankformer.data.interactions import Interactions
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.least_squares import least_squares_factors
+
+WEIGHT, REGULARIZATION = 9.0, 0.7
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Two tastes, a user and an item without pairs, a pair that hangs together with nothing else, a repeated pair."""
+    pairs = [(u, i) for u in range(8) for i in range(6) if (u + i) % 2 == 0] + [(0, 0), (9, 7)]
+    users, items = np.array(pairs).T
+    return BipartiteGraph.from_interactions(Interactions.from_indices(users, items, 10, 8))
+
+
+def counts_of(graph):
+    counts = torch.zeros(graph.num_users, graph.num_items, dtype=torch.float64)
+    places = graph.edge_users.long(), graph.edge_items.long() - graph.num_users
+    return counts.index_put_(places, torch.ones(graph.num_edges, dtype=torch.float64), accumulate=True)
+
+
+def solve_dense(counts, fixed):
+    """Rows of one side by the normal equations, the other side's being fixed."""
+    rows = []
+    for count in counts:
+        matrix = fixed.T @ fixed + REGULARIZATION * torch.eye(fixed.shape[1], dtype=torch.float64)
+        matrix = matrix + (WEIGHT - 1) * (fixed.T * count) @ fixed
+        rows.append(torch.linalg.solve(matrix, WEIGHT * fixed.T @ count))
+    return torch.stack(rows)
+
+
+def factors_of(graph, rounds, dim=4, seed=0):
+    return least_squares_factors(graph, dim, seed, weight=WEIGHT, regularization=REGULARIZATION, rounds=rounds).double()
+
+
+def test_after_many_rounds_the_items_solve_their_normal_equations_and_nearly_so_the_users(graph):
+    factors, n, counts = factors_of(graph, 60), graph.num_users, counts_of(graph)
+    torch.testing.assert_close(factors[n:], solve_dense(counts.T, factors[:n]), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(factors[:n], solve_dense(counts, factors[n:]), rtol=1e-2, atol=1e-3)
+
+
+def test_it_tells_the_tastes_apart(graph):
+    factors, n = factors_of(graph, 15), graph.num_users
+    scores = factors[:n] @ factors[n:].T
+    liked = torch.tensor([[(u + i) % 2 == 0 for i in range(6)] for u in range(8)])
+    assert float(scores[:8, :6][liked].min()) > float(scores[:8, :6][~liked].max()) + 0.3
+
+
+def test_nodes_without_pairs_end_at_zero(graph):
+    factors = factors_of(graph, 15)
+    assert float(factors[8].abs().max()) < 1e-6
+    assert float(factors[graph.num_users + 6].abs().max()) < 1e-6
+
+
+def test_the_seed_decides_the_start_and_nothing_else_is_random(graph):
+    assert torch.equal(factors_of(graph, 3), factors_of(graph, 3))
+    assert not torch.equal(factors_of(graph, 1), factors_of(graph, 1, seed=1))

@@ -1,0 +1,193 @@
+"""What encoders share: their start, their dropout, their modes, their decay."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rankformer.data.interactions import Interactions
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.negatives import NegativeSampler
+from rankformer.graph.spectral import spectral_rows
+from rankformer.models.difformer import DIFFormer
+from rankformer.models.encoder import SeededDropout
+from rankformer.models.sgformer import SGFormer
+from rankformer.training.trainer import Batch
+
+ENCODERS = [DIFFormer, SGFormer]
+SMALL = {"embedding_dim": 6, "hidden_dim": 8, "output_dim": 5}
+
+
+def random_log(n=15, m=12, size=60, seed=0):
+    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
+    return Interactions.from_indices(pairs // m, pairs % m, n, m)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These graphs are far too small to share out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return BipartiteGraph.from_interactions(random_log())
+
+
+@pytest.fixture(params=ENCODERS, ids=lambda kind: kind.name)
+def kind(request):
+    return request.param
+
+
+def build(kind, graph, seed=0, **settings):
+    return kind(seed=seed, **{**SMALL, **settings}).build(graph.num_nodes)
+
+
+def batch_of(graph, step=1, edges=None):
+    chosen = None if edges is None else torch.tensor(edges)
+    return Batch(chosen, NegativeSampler.of(graph).draw(0, 1, chosen), seed=0, step=step)
+
+
+def test_the_defaults_are_those_that_the_search_starts_from(kind):
+    settings = kind.settings_class()
+    assert (settings.embedding_dim, settings.hidden_dim, settings.output_dim) == (64, 64, 64)
+    assert (settings.learning_rate, settings.l2, settings.batch_size) == (1e-3, 1e-4, None)
+    assert (settings.dropout, settings.weight_decay) == (0, 0)
+
+
+def test_the_seed_decides_every_parameter_and_the_global_generator_none(kind, graph):
+    state = torch.get_rng_state()
+    first, second = (dict(build(kind, graph, seed=3).named_parameters()) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    other = dict(build(kind, graph, seed=4).named_parameters())
+    for name, values in first.items():
+        assert torch.equal(values, second[name])
+        assert ".norm." in name or not torch.equal(values, other[name])
+
+
+def test_a_spectral_start_sets_the_table_and_nothing_else(kind, graph):
+    for start in ("normal", "spectral"):
+        model, network, before = kind(**SMALL, seed=2, start=start), build(kind, graph, 2), build(kind, graph, 2)
+        model.initialise(network, graph)
+        wanted = spectral_rows(graph, 6, 2) if start == "spectral" else before.table
+        assert torch.equal(network.table, wanted)
+        assert all(torch.equal(*pair) for pair in list(zip(network.parameters(), before.parameters(), strict=True))[1:])
+
+
+def test_linear_layers_start_uniform_in_the_root_of_their_inputs(kind):
+    network = kind(embedding_dim=100, hidden_dim=64).build(10)
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear):
+            bound = 1 / math.sqrt(module.in_features)
+            for values in (module.weight, module.bias):
+                assert values.abs().max() <= bound
+                assert values.abs().max() > 0.9 * bound
+            assert module.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
+def test_final_vectors_have_the_output_width(kind, graph):
+    embeddings = build(kind, graph).embeddings(graph)
+    assert embeddings.users.shape == (graph.num_users, 5)
+    assert embeddings.items.shape == (graph.num_items, 5)
+
+
+@pytest.mark.parametrize("edges", [None, [3, 1, 41, 7, 7]], ids=["full batch", "mini-batch"])
+def test_gradients_agree_with_finite_differences(kind, graph, edges):
+    network = build(kind, graph, dropout=0.3, weight_decay=0.01).double()
+    batch = batch_of(graph, edges=edges)
+    network.loss(graph, batch, 0.1).backward()
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in network.named_parameters():
+        direction = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+        ends = []
+        for step in (1e-6, -1e-6):
+            with torch.no_grad():
+                parameter.add_(direction, alpha=step)
+                ends.append(network.loss(graph, batch, 0.1).item())
+                parameter.add_(direction, alpha=-step)
+        slope = (parameter.grad * direction).sum().item()
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-7), name
+
+
+def test_every_parameter_gets_a_finite_gradient_that_is_not_zero(kind, graph):
+    network = build(kind, graph).double()
+    network.loss(graph, batch_of(graph), 1e-4).backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        # Under the joint norm keys and queries matter little; biases before a batch norm cancel out.
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_the_loss_depends_on_seed_and_step_alone(kind, graph):
+    network = build(kind, graph, dropout=0.4)
+    torch.manual_seed(0)
+    first = network.loss(graph, batch_of(graph, step=7), 0.1)
+    network.loss(graph, batch_of(graph, step=8), 0.1)
+    torch.manual_seed(1)
+    assert torch.equal(network.loss(graph, batch_of(graph, step=7), 0.1), first)
+    assert not torch.equal(network.loss(graph, batch_of(graph, step=8), 0.1), first)
+
+
+def test_dropout_is_only_in_the_loss(kind, graph):
+    dropped, whole = build(kind, graph, dropout=0.4), build(kind, graph)
+    assert torch.equal(dropped.embeddings(graph).users, whole.embeddings(graph).users)
+    assert not torch.equal(dropped.loss(graph, batch_of(graph), 0.1), whole.loss(graph, batch_of(graph), 0.1))
+    whole.load_state_dict(dropped.state_dict())
+    assert torch.equal(dropped.embeddings(graph).items, whole.embeddings(graph).items)
+
+
+def test_a_step_that_failed_does_not_leave_the_network_learning(kind, graph):
+    dropped, whole = build(kind, graph, dropout=0.4), build(kind, graph)
+    with pytest.raises(TypeError):
+        dropped.loss(graph, Batch(None, None, seed=0, step=1), 0.1)
+    whole.load_state_dict(dropped.state_dict())
+    assert torch.equal(dropped.embeddings(graph).users, whole.embeddings(graph).users)
+
+
+def test_decay_is_what_adam_would_add_and_spares_the_table(kind, graph):
+    plain, decayed = build(kind, graph).double(), build(kind, graph, weight_decay=0.3).double()
+    for network in (plain, decayed):
+        network.loss(graph, batch_of(graph), 0.1).backward()
+    for (name, ours), (_, theirs) in zip(decayed.named_parameters(), plain.named_parameters(), strict=True):
+        added = 0 if name == "table" else 0.3 * theirs.detach()
+        torch.testing.assert_close(ours.grad, theirs.grad + added)
+
+
+def test_masks_keep_the_right_share_at_the_right_size_and_differ_by_place_step_and_seed():
+    dropout, rows = SeededDropout(0.25), torch.ones(500, 40)
+    masks = []
+    for seed, step in ((0, 1), (0, 2), (1, 1)):
+        dropout.begin(seed, step)
+        masks += [dropout(rows), dropout(rows)]
+    for mask in masks:
+        assert mask.unique().tolist() == pytest.approx([0, 4 / 3])
+        assert (mask > 0).double().mean().item() == pytest.approx(0.75, abs=0.015)
+    for number, mask in enumerate(masks):
+        for other in masks[:number]:  # independent masks agree on 0.75^2 + 0.25^2 of the places
+            assert (mask == other).double().mean().item() == pytest.approx(0.625, abs=0.02)
+
+
+class Cut(Exception):
+    """Ends a training from outside."""
+
+
+@pytest.mark.parametrize("batch_size", [None, 25])
+def test_a_training_that_was_cut_off_goes_on_to_the_same_bits(kind, batch_size, tmp_path):
+    settings = {**SMALL, "dropout": 0.3, "epochs": 8, "validate_every": 2, "batch_size": batch_size}
+    data = random_log(), random_log(seed=1)
+    straight = kind(**settings).fit(*data)
+
+    def cut(event):
+        if event["epoch"] == 5:
+            raise Cut
+
+    with pytest.raises(Cut):
+        kind(**settings).fit(*data, run_folder=tmp_path, on_event=cut)
+    resumed = kind(**settings).fit(*data, run_folder=tmp_path, resume=True)
+    assert torch.equal(resumed.embeddings.users, straight.embeddings.users)
+    assert resumed.parameters().keys() == straight.parameters().keys()
+    assert all(torch.equal(values, straight.parameters()[name]) for name, values in resumed.parameters().items())

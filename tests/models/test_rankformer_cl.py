@@ -1,0 +1,171 @@
+"""What is special to Rankformer-CL: its composition of layers, its loss, its settings, runs that resume."""
+
+import numpy as np
+import pytest
+import torch
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import ConfigError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.negatives import NegativeSampler
+from rankformer.layers import RankAttention, RankWeights, rank_attention_reference
+from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noisy_last
+from rankformer.layers.rank_attention_reference import count_matrix
+from rankformer.models.rankformer_cl import RankformerCL, RankformerCLNetwork, RankformerCLSettings
+from rankformer.training.contrastive import info_nce
+from rankformer.training.losses import bpr_batch
+from rankformer.training.trainer import Batch
+
+
+def random_log(n=15, m=12, size=60, seed=0):
+    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
+    return Interactions.from_indices(pairs // m, pairs % m, n, m)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These graphs are far too small to share out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def graph():
+    return BipartiteGraph.from_interactions(random_log())
+
+
+SMALL = {"embedding_dim": 6, "epochs": 6, "validate_every": 2, "num_layers": 1, "batch_size": 16}
+EDGES = [3, 1, 41, 7, 7]
+
+
+def network_of(graph, **knobs):
+    settings = RankformerCLSettings(**{"embedding_dim": 3, "num_layers": 2, **knobs})
+    return RankformerCLNetwork(graph.num_nodes, settings, seed=0).double()
+
+
+def batch_of(graph, edges):
+    chosen = None if edges is None else torch.tensor(edges)
+    return Batch(chosen, NegativeSampler.of(graph).draw(0, 1, chosen), seed=0, step=1)
+
+
+def triples_of(graph, batch):
+    which = slice(None) if batch.edges is None else batch.edges
+    return graph.edge_users[which], graph.edge_items[which], batch.negatives
+
+
+def dense_propagation(graph, z):
+    n, positive = graph.num_users, count_matrix(graph, torch.float64)
+    scaled = positive * positive.sum(1, keepdim=True).clamp(min=1).rsqrt() * positive.sum(0).clamp(min=1).rsqrt()
+    return torch.cat([scaled @ z[n:], scaled.T @ z[:n]])
+
+
+def test_the_defaults_are_those_of_the_paper_and_its_program():
+    settings = RankformerCLSettings()
+    assert (settings.embedding_dim, settings.alpha) == (64, 2)
+    assert (settings.cl_weight, settings.cl_noise, settings.cl_temperature) == (0.05, 0.1, 0.15)
+    assert (settings.batch_size, settings.learning_rate, settings.l2) == (2048, 1e-3, 1e-4)
+    assert (settings.validate_every, settings.patience) == (1, 10)
+
+
+def test_the_network_is_two_propagations_and_then_the_layers_of_the_paper(graph):
+    network = network_of(graph, num_layers=3, tau=0.3, alpha=2.5)
+    v = dense_propagation(graph, dense_propagation(graph, network.table.detach()))
+    for _ in range(3):
+        v = rank_attention_reference(graph, v, RankWeights(alpha=2.5), 0.3)
+    with torch.no_grad():
+        got = network.embeddings(graph)
+    torch.testing.assert_close(torch.cat([got.users, got.items]), v)
+
+
+@pytest.mark.parametrize("edges", [None, EDGES], ids=["full batch", "mini-batch"])
+def test_without_noise_and_contrast_it_is_bpr_on_that_composition(graph, edges):
+    network, batch = network_of(graph, cl_noise=0, cl_weight=0, tau=0.3), batch_of(graph, edges)
+    table = network.table.detach().clone().requires_grad_()
+    v, layer = dense_propagation(graph, dense_propagation(graph, table)), RankAttention(0.3)
+    wanted = bpr_batch(layer(graph, layer(graph, v)), table, triples_of(graph, batch), 0.1)
+    got = network.loss(graph, batch, 0.1)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, network.table)[0], torch.autograd.grad(wanted, table)[0], rtol=1e-9, atol=1e-12
+    )
+
+
+def test_the_contrast_is_of_the_final_rows_with_the_first_noisy_propagation(graph):
+    network, batch = network_of(graph, cl_weight=0.5, cl_temperature=0.3, tau=0.4), batch_of(graph, EDGES)
+    every_node, layer = torch.arange(graph.num_nodes), RankAttention(0.4)
+    table = network.table.detach()
+    warm, first, _ = noisy_last(graph, table, NoisyLayers(2, 1, Noise(0.1, 0, 1)), every_node)
+    final = layer(graph, layer(graph, warm))
+    users, items, negatives = triples_of(graph, batch)
+    wanted = bpr_batch(final, table, (users, items, negatives), 0.1)
+    for nodes in (users.long().unique(), items.long().unique()):
+        wanted += 0.5 * info_nce(final[nodes], first[nodes], 0.3)
+    torch.testing.assert_close(network.loss(graph, batch, 0.1), wanted)
+
+
+@pytest.mark.parametrize("edges", [None, EDGES], ids=["full batch", "mini-batch"])
+@pytest.mark.parametrize("num_layers", [0, 2])
+def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph, edges, num_layers):
+    network, batch = network_of(graph, num_layers=num_layers, cl_weight=0.5), batch_of(graph, edges)
+    network.loss(graph, batch, 0.1).backward()
+    values, slope = network.table.data, torch.zeros_like(network.table)
+    for place in np.ndindex(*values.shape):
+        ends = []
+        for step in (1e-5, -1e-5):
+            kept = values[place].item()
+            values[place] += step
+            ends.append(network.loss(graph, batch, 0.1).item())
+            values[place] = kept
+        slope[place] = (ends[0] - ends[1]) / 2e-5
+    torch.testing.assert_close(network.table.grad, slope.detach(), rtol=1e-6, atol=1e-8)
+
+
+def test_training_is_noisy_by_the_step_and_answering_never(graph):
+    network, batch = network_of(graph), batch_of(graph, EDGES)
+    first = network.loss(graph, batch, 0.1).item()
+    assert network.loss(graph, batch, 0.1).item() == first
+    assert network.loss(graph, Batch(batch.edges, batch.negatives, seed=0, step=2), 0.1).item() != first
+    with torch.no_grad():
+        assert torch.equal(network.propagate(graph), network.propagate(graph))
+        assert torch.equal(network.propagate(graph), network_of(graph, cl_noise=0).propagate(graph))
+
+
+def test_users_and_items_without_pairs_train_along():
+    log = Interactions.from_indices([0, 1, 1, 3], [0, 0, 2, 2], 4, 5)
+    model = RankformerCL(**SMALL).fit(log)
+    assert model.embeddings.is_finite()
+    assert model.embeddings.users[[0, 1, 3]].any(1).all()
+
+
+@pytest.mark.parametrize("batch_size", [16, None])
+def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, batch_size):
+    data, knobs = (random_log(), random_log(seed=1)), {**SMALL, "batch_size": batch_size}
+    whole = RankformerCL(**knobs).fit(*data, run_folder=tmp_path / "whole")
+
+    def stop_in_epoch_five(event):
+        if event["event"] == "epoch" and event["epoch"] == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RankformerCL(**knobs).fit(*data, run_folder=tmp_path / "cut", on_event=stop_in_epoch_five)
+    later = []
+    model = RankformerCL(**knobs).fit(*data, run_folder=tmp_path / "cut", resume=True, on_event=later.append)
+    assert later[0]["epoch"] == 5
+    assert torch.equal(model.embeddings.users, whole.embeddings.users)
+    assert [event.get("loss") for event in model.log] == [event.get("loss") for event in whole.log]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"tau": 1.5}, {"alpha": -1}, {"num_layers": -1}, {"cl_temperature": 0}, {"contrast_layer": 1}]
+)
+def test_settings_without_a_meaning_are_refused(settings):
+    with pytest.raises(ConfigError):
+        RankformerCL(**settings)
+
+
+def test_one_user_and_one_item_are_enough():
+    model = RankformerCL(**SMALL).fit(Interactions.from_indices([0], [0]))
+    assert model.embeddings.is_finite()
+    assert model.recommend().table.num_rows == 0

@@ -1,0 +1,138 @@
+"""Clients of an application in this process, and of a real server in another."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx
+import uvicorn
+
+from rankformer.serving.app import create_app
+
+RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
+PATIENCE = 60.0
+
+
+@asynccontextmanager
+async def asking_at_once(run, settings=None, tokens=None):
+    """An asynchronous client of an application that is ready, and the application."""
+    app = create_app(run, settings, tokens)
+    async with app.router.lifespan_context(app):
+        while app.state.service.slot.current is None:
+            assert app.state.service.slot.failure is None
+            await asyncio.sleep(0.005)
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            yield client, app
+
+
+class Client:
+    """The same for those who ask one thing after another."""
+
+    def __init__(self, loop, client, app):
+        self._loop = loop
+        self._client = client
+        self.app = app
+
+    def request(self, method, url, **options):
+        return asyncio.run_coroutine_threadsafe(self._client.request(method, url, **options), self._loop).result(30)
+
+    def get(self, url, **options):
+        return self.request("GET", url, **options)
+
+    def post(self, url, **options):
+        return self.request("POST", url, **options)
+
+
+@contextmanager
+def asking(run, settings=None, tokens=None):
+    """A client of an application that is ready."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    context = asking_at_once(run, settings, tokens)
+    try:
+        client, app = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(PATIENCE)
+        yield Client(loop, client, app)
+        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(PATIENCE)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def serving_in_thread(run, settings=None, tokens=None):
+    """The address of a real server in this process, ready."""
+    app = create_app(run, settings, tokens)
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not server.started or app.state.service.slot.current is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+class Process:
+    """`rankformer serve` as people start it."""
+
+    def __init__(self, run, *flags, log, **environment):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-c", RUN_COMMAND, "serve", str(run), "--port", str(self.port), *flags]
+        with open(log, "wb") as stream:
+            self.process = subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, **environment})
+        self._log = log
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            try:
+                if httpx.get(f"{self.url}/readyz").status_code == 200:
+                    return self
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    def version(self):
+        return httpx.get(f"{self.url}/readyz").json()["model_version"]
+
+
+@contextmanager
+def serving(run, *flags, log, **environment):
+    """A service in a process of its own, ready; ended afterwards if it has not ended by itself."""
+    started = Process(run, *flags, log=log, **environment)
+    try:
+        yield started.wait_until_ready()
+    finally:
+        started.process.kill()
+        started.process.wait(PATIENCE)

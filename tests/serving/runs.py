@@ -1,0 +1,44 @@
+"""Small runs with known vectors, for a service to serve."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rankformer.data.id_map import IdMap
+from rankformer.data.interactions import Interactions
+from rankformer.embeddings import Embeddings
+from rankformer.retrieval.fold_in import WeightedSum
+from rankformer.retrieval.recommender import Recommender
+from rankformer.run_folder import Run, save_run
+
+USERS, ITEMS, WIDTH, PAIRS = 1000, 80, 8, 5000
+LOG = [
+    {"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": 0.1},
+    {"event": "validation", "epoch": 1, "ndcg@20": 0.25, "best": True, "seconds": 0.2},
+    {"event": "validation", "epoch": 2, "ndcg@20": float("nan"), "best": False, "seconds": 0.4},
+]
+
+
+def make_recommender(seed: int = 0, user_ids: pa.Array = None, item_ids: pa.Array = None, fold_in: bool = True):
+    user_map = IdMap(pa.array([f"u{number}" for number in range(USERS)]) if user_ids is None else user_ids)
+    item_map = IdMap(pa.array([f"i{number}" for number in range(ITEMS)]) if item_ids is None else item_ids)
+    n, m = len(user_map), len(item_map)
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    users, items = (rng.integers(0, count, PAIRS).astype(np.int32) for count in (n, m))
+    keep = users < n - 1  # the last user has nothing
+    titles = pa.array([None if number % 7 == 3 else f"Title {number} <b>é" for number in range(m)])
+    history = Interactions(users[keep], items[keep], user_map, item_map, item_titles=titles, name="toy")
+    vectors = [torch.randn(count, WIDTH, generator=generator) for count in (n, m)]
+    rule = WeightedSum(torch.randn(m, WIDTH, generator=generator), 1.0, own_row=True) if fold_in else None
+    return Recommender(Embeddings(*vectors), user_map, item_map, history, fold_in=rule)
+
+
+def write_run(folder: Path, seed: int = 0, **options: Any) -> Path:
+    recommender = make_recommender(seed, **options)
+    data = {"source": {"source": "/somewhere/private/clicks.csv"}, "name": "clicks"}
+    metrics = {"ndcg@20": 0.25}
+    save_run(folder, Run("toy", {"metric": "ndcg@20"}, seed, recommender, log=LOG, data=data, metrics=metrics))
+    return folder

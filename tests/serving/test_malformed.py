@@ -1,0 +1,53 @@
+"""Whatever is sent, the answer is a 4xx with a short JSON body, or a right answer; never a 5xx."""
+
+from itertools import islice
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+
+from .clients import serving_in_thread
+from .malformed import at_random, by_hand
+
+FINE = {200, 400, 401, 403, 404, 405, 413, 415, 422}
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: islice(by_hand(), 0, None, 4), lambda: at_random(300)], ids=["by hand", "at random"]
+)
+def test_no_request_breaks_the_service(client, make):
+    loads = client.app.state.service.slot.current
+    for method, path, headers, body in make():
+        answer = client.request(method, path, headers=headers, content=body)
+        assert answer.status_code in FINE, (method, path, body[:100], answer.text[:200])
+        if answer.status_code != 200 and method != "HEAD":
+            assert set(answer.json()) == {"error"}
+            assert set(answer.json()["error"]) == {"code", "message"}
+            assert len(answer.content) < 600
+            assert "Traceback" not in answer.text
+    assert client.app.state.service.slot.current is loads
+    assert client.get("/v1/recommend/u1").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def schema(run_folder):
+    with serving_in_thread(run_folder) as url:
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+def test_the_service_is_as_described(schema, mode):
+    """Requests made from the description, right or wrong: each status, header and body is one that it foresees."""
+    operations = [found.ok() for found in schema.get_all_operations()]
+    assert len(operations) > 12
+    for operation in operations:
+        if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
+            continue  # there is nothing to get wrong
+
+        @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def ask(case):
+            case.call_and_validate()
+
+        ask()

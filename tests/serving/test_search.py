@@ -1,0 +1,35 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rankformer.serving.search import Shelf
+
+IDS = pa.array(["b-1", "a-1", "ab-2", "x"], pa.large_string())
+TITLES = pa.array(["Über Wasser", None, "Apfel (b-1)", "ÜBER alles"])
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", [2, 0, 3, 1]),
+        ("b-1", [0, 2]),
+        ("A", [2, 1, 0, 3]),  # ab-2 and a-1 begin with it, the titles of the others contain it
+        ("über", [0, 3]),
+        ("%", []),
+        (".*", []),
+    ],
+)
+def test_popular_first_and_beginnings_before_the_rest(query, found):
+    shelf = Shelf([IDS, TITLES], np.array([5, 1, 9, 5]), popular_first=True)
+    assert shelf.find(query, 10) == found
+    assert shelf.find(query, 1) == found[:1]
+
+
+def test_the_order_of_the_index():
+    shelf = Shelf([IDS], np.array([5, 1, 9, 5]), popular_first=False)
+    assert shelf.find("", 3) == [0, 1, 2]
+    assert shelf.find("1", 3) == [0, 1]
+
+
+def test_nothing_to_find():
+    assert Shelf([IDS[:0]], np.zeros(0, dtype=np.int64), popular_first=True).find("a", 5) == []
