@@ -125,7 +125,9 @@ class _RankAttention(torch.autograd.Function):
         omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
         w = two_way(graph, omega_pos - omega_neg)  # (2E,)
         dense_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - x[n:] @ h])
-        inv_c, signs, passes = _normalizer(graph, weights, omega_pos, omega_neg, dense_neg)
+        # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
+        user_pos = b_pos + k.p * (graph.num_items - k.num_negatives) * (weights.alpha - beta * b_neg)
+        inv_c, signs, passes = _normalizer(graph, weights, user_pos, omega_pos, omega_neg, dense_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
         scale = tau * inv_c  # (n+m,)
@@ -217,7 +219,7 @@ def _through_unit_rows_(
     result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
 
 
-def row_blocks(first: int, last: int, size: int = 8192) -> Iterator[slice]:
+def row_blocks(first: int, last: int, size: int = 4096) -> Iterator[slice]:
     """Yield the rows from first to last in pieces that bound the temporaries of a pass.
 
     Smaller pieces stay in the cache, and 2048 rows are a tenth faster on idle cores. But every piece is another dozen
@@ -229,13 +231,19 @@ def row_blocks(first: int, last: int, size: int = 8192) -> Iterator[slice]:
 
 
 def _normalizer(
-    graph: BipartiteGraph, weights: RankWeights, omega_pos: Tensor, omega_neg: Tensor, dense_neg: Tensor
+    graph: BipartiteGraph,
+    weights: RankWeights,
+    user_pos: Tensor,
+    omega_pos: Tensor,
+    omega_neg: Tensor,
+    dense_neg: Tensor,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return 1/C (n+m,), the sign of each omega+ (None when none can change), and how N passes gradient on (n+m,).
 
     Args:
         graph: the edges.
         weights: the terms of Omega.
+        user_pos: (n,) sum of each user's omega+.
         omega_pos: (E,) omega+ on the edges.
         omega_neg: (E,) omega- on the edges.
         dense_neg: (n+m,) N of the users, and of the items before their edge sums.
@@ -244,7 +252,7 @@ def _normalizer(
     if not weights.normalize:
         return torch.ones_like(dense_neg), None, torch.zeros_like(dense_neg)
     if weights.negatives == "push" and weights.alpha >= 2:
-        total = torch.cat([user_sums(graph, omega_pos), item_sums(graph, omega_pos + omega_neg)]) + dense_neg
+        total = torch.cat([user_pos, item_sums(graph, omega_pos + omega_neg)]) + dense_neg
         return _safe_inverse_(total), None, torch.ones_like(total)
     magnitude = omega_pos.abs()
     sum_pos = torch.cat([user_sums(graph, magnitude), item_sums(graph, magnitude)])

@@ -21,7 +21,7 @@ With n users, m items, N = n + m, E training pairs, width d, L layers; all sizes
       drawing      5 x 8E  random bits and keys of the negatives
       loss         5 x 8E + 3 x 4E  pairs, signed coefficients, their order by item, negatives
                    2 x 4Nd + 4 max(n, m) d  its gradient, that of the penalty, one side's sums
-      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; three blocks of 8192 rows
+      layers       8E + 4 x 4E + 4 x 4N  edge gradients, weights of one SpMM, negatives; three blocks of 4096 rows
                    6 x 4Nd  gradient in, gradient out, unit rows, their gradient, that of the sums y, of the penalty
       validation   8E + 6 x 4E + 4 x 4Nd  one forward pass beside the last gradient; two blocks of scores
 
@@ -46,7 +46,7 @@ from rankformer.training.activations import segment_sizes
 SMALL = 32 * 2**20
 ROOM_OF_SMALL = 1.25
 ROOM_WITH_BATCHES = 1.6
-_ROW_BLOCK = 8192
+_ROW_BLOCK = 4096
 _SCORE_BLOCK = 16 * 2**20
 _WITH_KEPT = ("layers", "loss", "batch", "scattering")  # the phases in which the forward pass's outputs are held
 
