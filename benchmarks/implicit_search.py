@@ -23,12 +23,12 @@ GRIDS: dict[str, dict[str, list[Any]]] = {
     "als": {
         "regularization": [30.0, 100.0, 300.0, 1000.0, 3000.0],
         "alpha": [20.0, 80.0, 320.0, 1280.0],
-        "iterations": [15, 30, 60],
+        "iterations": [15, 30],
     },
     "bpr": {
         "learning_rate": [0.02, 0.05, 0.1],
         "regularization": [0.01, 0.03, 0.1],
-        "iterations": [100, 300, 1000],
+        "iterations": [100, 300],
     },
 }
 

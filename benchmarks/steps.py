@@ -15,9 +15,11 @@ from rankformer.errors import DataError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import GradientModel
 from rankformer.models.rankformer import Rankformer
+from rankformer.models.rankformer_cl import RankformerCL
 from rankformer.training.trainer import TrainingLoop
 
 PAPER = {"ali-display": (4, 0.5), "epinions": (4, 0.4), "yelp2018-lightgcn": (3, 0.4)}
+PAPER_CL = {"ali-display": (5, 0.1), "epinions": (3, 0.2)}
 OTHER = (3, 0.4)  # layers and tau where the paper has no such dataset
 TRAINING = {"epochs": 2000, "learning_rate": 0.1, "schedule": "constant", "l2": 1e-4, "start": "normal"}
 
@@ -44,6 +46,12 @@ def paper_rankformer(dataset: str, **settings: Any) -> Rankformer:
     """Return Rankformer as the paper trains it on a dataset, changed by the given settings."""
     num_layers, tau = PAPER.get(dataset, OTHER)
     return Rankformer(**{**TRAINING, "num_layers": num_layers, "tau": tau, **settings})
+
+
+def paper_rankformer_cl(dataset: str, **settings: Any) -> RankformerCL:
+    """Return Rankformer-CL as the paper trains it on a dataset, changed by the given settings."""
+    num_layers, tau = PAPER_CL[dataset]
+    return RankformerCL(**{"num_layers": num_layers, "tau": tau, **settings})
 
 
 def synthetic(num_edges: int, seed: int = 0) -> Interactions:

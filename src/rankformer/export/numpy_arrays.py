@@ -30,13 +30,13 @@ class NumpyArrays(Format):
 
 
 def write_array(path: Path, vectors: NDArray[np.float32]) -> None:
-    """Write one array; pickle is refused."""
+    """Write one array of plain numbers."""
     np.save(path, vectors)
 
 
 def read_array(path: Path) -> NDArray[np.float32]:
     """Return one array, mapped from the file and not copied; pickle is refused."""
-    array: NDArray[np.float32] = np.load(path, mmap_mode="r")
+    array: NDArray[np.float32] = np.lib.format.open_memmap(path, mode="r")
     return array
 
 
