@@ -18,6 +18,8 @@ from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.registry import MODELS, load_model, model_class
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 USERS, ITEMS = 24, 20
 USER_IDS = IdMap(pa.array([f"user {number}" for number in range(USERS)]))
 ITEM_IDS = IdMap(pa.array([100 + number for number in range(ITEMS)]))
@@ -49,15 +51,6 @@ def make(name, seed=0, **settings):
     kind = MODELS[name]
     small = {knob: value for knob, value in SMALL.items() if knob in kind.settings_class.model_fields}
     return kind(seed=seed, **{**small, **BESIDES.get(name, {}), **settings})
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=MODELS, scope="module")

@@ -2,9 +2,9 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
+from tests.logs import random_log
 from torch.nn.functional import cross_entropy
 
 from rankformer.data.interactions import Interactions
@@ -25,21 +25,9 @@ from rankformer.models.gformer import (
 )
 from rankformer.training.trainer import Batch, TrainingLoop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"embedding_dim": 8, "batch_size": 8, "num_anchors": 5, "resample_every": 3}
-
-
-def random_log(n=15, m=12, size=60, seed=0):
-    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
-    return Interactions.from_indices(pairs // m, pairs % m, n, m)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

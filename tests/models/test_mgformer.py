@@ -15,6 +15,8 @@ from rankformer.layers.degree_mask import mask_reference
 from rankformer.models.mgformer import MGFormer, MGFormerNetwork, MGFormerSettings
 from rankformer.training.trainer import Batch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 N, M = 12, 9
 SMALL = {"embedding_dim": 6, "epochs": 4, "validate_every": 2, "batch_size": 16, "learning_rate": 0.02}
 
@@ -22,15 +24,6 @@ SMALL = {"embedding_dim": 6, "epochs": 4, "validate_every": 2, "batch_size": 16,
 def random_log(n=N, m=M, size=50, seed=0):
     pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
     return Interactions.from_indices(pairs // m, pairs % m, n, m)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

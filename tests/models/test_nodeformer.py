@@ -16,6 +16,8 @@ from rankformer.layers.rank_attention_reference import count_matrix
 from rankformer.models.nodeformer import NodeFormer, NodeFormerSettings, edge_score, noise_weights
 from rankformer.training.trainer import Batch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 N, M = 12, 8
 NODES = N + M
 SMALL = {"embedding_dim": 6, "hidden_dim": 5, "output_dim": 4, "num_features": 7, "num_samples": 3, "num_heads": 2}
@@ -25,15 +27,6 @@ SHORT = {**SMALL, "epochs": 4, "validate_every": 2, "learning_rate": 0.01}
 def random_log(n=N, m=M, size=45, seed=0):
     pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
     return Interactions.from_indices(pairs // m, pairs % m, n, m)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

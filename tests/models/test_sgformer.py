@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
@@ -13,21 +14,9 @@ from rankformer.layers.simple_attention_reference import sgformer_attention_refe
 from rankformer.models.sgformer import SGFormer, SGFormerNetwork, SGFormerSettings
 from rankformer.training.trainer import Batch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"embedding_dim": 6, "hidden_dim": 8, "output_dim": 5}
-
-
-def random_log(n=15, m=12, size=60, seed=0):
-    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
-    return Interactions.from_indices(pairs // m, pairs % m, n, m)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """What is special to XSimGCL: its settings, its loss, noise in training and none in answering, runs that resume."""
 
-import numpy as np
 import pytest
 import torch
+from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
@@ -14,19 +14,7 @@ from rankformer.training.contrastive import info_nce
 from rankformer.training.losses import bpr_batch
 from rankformer.training.trainer import Batch
 
-
-def random_log(n=15, m=12, size=60, seed=0):
-    pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
-    return Interactions.from_indices(pairs // m, pairs % m, n, m)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -14,16 +14,10 @@ from rankformer.planning.memory import SMALL, Shape, forecast_rankformer
 from rankformer.planning.sample import invented
 from rankformer.training.trainer import TrainingLoop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 USERS, ITEMS, PAIRS = 4_000, 5_000, 60_000
 MODES = ("float32", "bfloat16", "recompute")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def live_peak_of_step(settings):

@@ -1,21 +1,14 @@
 import time
 
 import pytest
-import torch
 
 from rankformer.models.rankformer import Rankformer
 from rankformer.planning.sample import invented
 from rankformer.planning.seconds import continued, measure_seconds, steps_per_epoch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = {"embedding_dim": 8, "num_layers": 1}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_growth_is_continued_with_the_exponent_that_was_seen():

@@ -12,16 +12,10 @@ from rankformer.models.rankformer import RankformerNetwork, RankformerSettings
 from rankformer.training.activations import apply_layers, least_units, segment_sizes
 from rankformer.training.trainer import Batch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 USERS, ITEMS, EDGES, WIDTH = 900, 700, 4_000, 32
 ROWS = 4 * (USERS + ITEMS) * WIDTH  # bytes of one layer's output
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,7 @@ from rankformer.training.checkpoint import CheckpointStore
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import TrainingLoop, train
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These graphs are far too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def random_log(n=30, m=20, size=200, seed=0):

@@ -1,11 +1,11 @@
 """`rankformer plan`: what a training would need, before it is started."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
+from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy
 from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
@@ -31,23 +31,14 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     data: DataArgument,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The method; `rankformer models` lists them. Unsaid: rankformer.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with model, seed, settings and data.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, over the file's; may be repeated."),
-    ] = None,
+    model: ModelOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
     memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="What to stay within, such as 8GB. Unsaid: 90% of this machine's memory."),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads on the CPU; all cores if unsaid.")
-    ] = None,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],

@@ -8,6 +8,7 @@ import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
+from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
@@ -37,23 +38,14 @@ def register(app: typer.Typer) -> None:
 def train(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder for the trained model; made if missing.")],
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The method; `rankformer models` lists them. Unsaid: rankformer.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with model, seed, settings and data.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, over the file's; may be repeated."),
-    ] = None,
+    model: ModelOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Decides the start, negatives and batches. Unsaid: 0.")
     ] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads on the CPU; all cores if unsaid.")
-    ] = None,
+    threads: ThreadsOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", metavar="", help="Go on from the checkpoint in RUN, if there is one.")
     ] = False,
