@@ -54,10 +54,13 @@ def paper_rankformer_cl(dataset: str, **settings: Any) -> RankformerCL:
     return RankformerCL(**{"num_layers": num_layers, "tau": tau, **settings})
 
 
-def synthetic(num_edges: int, seed: int = 0) -> Interactions:
-    """Return a graph of E pairs among E/64 users and E/64 items; the item at rank r is drawn as often as r^-1/2."""
+def synthetic(num_edges: int, size: int | None = None, seed: int = 0) -> Interactions:
+    """Return a graph of E pairs among `size` users and as many items; the item at rank r is drawn as often as r^-1/2.
+
+    Without a size there are E/64 of each.
+    """
     generator = np.random.default_rng(seed)
-    size = max(2, num_edges // 64)
+    size = max(2, size or num_edges // 64)
     users = generator.integers(0, size, num_edges)
     items = (size * generator.random(num_edges) ** 2).astype(np.int64)
     return Interactions.from_indices(users, items, size, size, name=f"synthetic-{num_edges}")

@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "run_folder": ANSWERING | {"files"},
     "models": ANSWERING | LEARNING | {"layers", "rank_weights", "evaluation", "training", "run_folder"},
     "planning": ANSWERING | LEARNING | {"evaluation", "training", "models"},
+    "tuning": {"models", "data", "settings", "errors", "files", "evaluation", "training"},
     "export": ANSWERING | {"files", "run_folder"},
     "serving": {"retrieval", "run_folder", "errors", "settings"},
 }

@@ -362,7 +362,7 @@ def test_a_save_that_fails_at_any_call_leaves_a_whole_run_or_none(tmp_path, monk
     assert call >= len(FILES)
 
 
-def test_only_embeddings_are_saved_and_a_refusal_keeps_the_old_run(folder):
+def test_only_what_can_be_stored_is_saved_and_a_refusal_keeps_the_old_run(folder):
     class Scores:
         num_items = ITEMS
 
@@ -372,7 +372,7 @@ def test_only_embeddings_are_saved_and_a_refusal_keeps_the_old_run(folder):
     run = make_run()
     old = run.recommender
     run = make_run(recommender=Recommender(Scores(), old.user_ids, old.item_ids, old.history))
-    with pytest.raises(RunFolderError, match="only models made of embeddings"):
+    with pytest.raises(RunFolderError, match="only models made of embeddings or of item weights"):
         save_run(folder, run)
     assert is_run(folder)
     assert_equal_runs(load_run(folder), make_run())

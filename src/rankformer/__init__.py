@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
     from rankformer.models.difformer import DIFFormer as DIFFormer
+    from rankformer.models.ease import EASE as EASE
+    from rankformer.models.gf_cf import GFCF as GFCF
     from rankformer.models.gformer import GFormer as GFormer
+    from rankformer.models.ials import IALS as IALS
+    from rankformer.models.item_knn import ItemKNN as ItemKNN
     from rankformer.models.lightgcn import LightGCN as LightGCN
     from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
     from rankformer.models.mgformer import MGFormer as MGFormer
@@ -27,10 +31,14 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "DIFFormer": "rankformer.models.difformer",
+    "EASE": "rankformer.models.ease",
     "Embeddings": "rankformer.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",
+    "GFCF": "rankformer.models.gf_cf",
     "GFormer": "rankformer.models.gformer",
+    "IALS": "rankformer.models.ials",
     "Interactions": "rankformer.data.interactions",
+    "ItemKNN": "rankformer.models.item_knn",
     "LightGCN": "rankformer.models.lightgcn",
     "MGFormer": "rankformer.models.mgformer",
     "MatrixFactorization": "rankformer.models.matrix_factorization",

@@ -2,8 +2,8 @@
 
     manifest.json            format version, model and settings, seed, versions, data, protocol, metrics,
                              SHA-256 and size of every other file, and a seal over itself
-    embeddings.safetensors   users (n, d), items (m, d), the learned parameters as network.*, and what embedding other
-                             users needs as fold_in.*
+    embeddings.safetensors   users (n, d) and items (m, d), or weights between items as scorer.*; the learned parameters
+                             as network.*, and what embedding other users needs as fold_in.*
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, and titles if known
     history.parquet          training pairs by index
@@ -35,6 +35,8 @@ from rankformer.embeddings import Embeddings
 from rankformer.errors import DataError, RunFolderError
 from rankformer.files import atomic_path, sealed_json, sha256_of, unseal_json, write_bytes_atomic
 from rankformer.retrieval.fold_in import Constant, FoldIn, WeightedSum, check_tensors
+from rankformer.retrieval.item_scorer import ItemScorer
+from rankformer.retrieval.least_squares_fold_in import LeastSquares
 from rankformer.retrieval.rank_fold_in import RankFoldIn
 from rankformer.retrieval.recommender import Recommender
 
@@ -44,7 +46,8 @@ FORMAT = "rankformer-run"
 VERSION = 1
 MANIFEST = "manifest.json"
 FILES = ("embeddings.safetensors", "users.parquet", "items.parquet", "history.parquet", "log.jsonl")
-_RULES: dict[str, type[FoldIn]] = {kind.rule: kind for kind in (RankFoldIn, WeightedSum, Constant)}
+_RULES: dict[str, type[FoldIn]] = {kind.rule: kind for kind in (RankFoldIn, WeightedSum, LeastSquares, Constant)}
+_EMBEDDINGS: dict[str, Any] = {"kind": "embeddings"}  # also of runs from before there was another kind
 _PARTS = {"model": str, "seed": int} | dict.fromkeys(
     ("settings", "versions", "data", "metrics", "protocol", "files"), dict
 )
@@ -58,7 +61,7 @@ class Run:
         model: registered name of the method.
         settings: its full settings.
         seed: seed of the training run.
-        recommender: ids, history and final embeddings.
+        recommender: ids, history and what scores: final embeddings, or weights between items.
         parameters: the learned parameters, by name.
         log: events of the training.
         data: where the parts came from and their fingerprints.
@@ -87,12 +90,15 @@ def is_run(folder: Path) -> bool:
 def save_run(folder: Path, run: Run) -> None:
     """Write a run; an older run in the same folder stops counting before its files are replaced."""
     recommender = run.recommender
-    embeddings = recommender.scorer
-    if not isinstance(embeddings, Embeddings):
-        raise RunFolderError(f"{run.model}: only models made of embeddings can be saved")
+    scorer = recommender.scorer
+    if not isinstance(scorer, Embeddings | ItemScorer):
+        raise RunFolderError(f"{run.model}: only models made of embeddings or of item weights can be saved")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    tensors = {"users": embeddings.users, "items": embeddings.items}
+    if isinstance(scorer, Embeddings):
+        tensors, described = {"users": scorer.users, "items": scorer.items}, _EMBEDDINGS
+    else:
+        tensors, described = {f"scorer.{name}": value for name, value in scorer.tensors().items()}, scorer.numbers()
     tensors |= {f"network.{name}": value for name, value in run.parameters.items()}
     rule = recommender.fold_in
     tensors |= {f"fold_in.{name}": value for name, value in (rule.tensors() if rule else {}).items()}
@@ -118,6 +124,7 @@ def save_run(folder: Path, run: Run) -> None:
         "data": {**run.data, "history": history.name},
         "metrics": run.metrics,
         "protocol": run.protocol,
+        "scorer": described,
         "fold_in": {"rule": rule.rule, **rule.numbers()} if rule else None,
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
@@ -155,7 +162,6 @@ def load_run(folder: Path) -> Run:
     for name in FILES:
         _verify(folder / name, manifest["files"].get(name))
     tensors = _guarded(folder / FILES[0], lambda path: load_tensors(path.read_bytes()))
-    embeddings = _guarded(folder / FILES[0], lambda path: _embeddings_of(tensors))
     user_ids = _guarded(folder / "users.parquet", lambda path: IdMap(_column(path, "id")))
     items = _guarded(folder / "items.parquet", _read_table)
     item_ids = _guarded(folder / "items.parquet", lambda path: IdMap(items["id"].combine_chunks()))
@@ -170,9 +176,11 @@ def load_run(folder: Path) -> Run:
         return Interactions(pairs[0], pairs[1], user_ids, item_ids, item_titles=titles, name=name)
 
     history = _guarded(folder / "history.parquet", history_of)
-    fold_in = _guarded(folder / FILES[0], lambda path: _fold_in_of(manifest.get("fold_in"), tensors, embeddings))
+    described = manifest.get("scorer", _EMBEDDINGS)
+    scorer = _guarded(folder / FILES[0], lambda path: _scorer_of(described, tensors, history))
+    fold_in = _guarded(folder / FILES[0], lambda path: _fold_in_of(manifest.get("fold_in"), tensors, scorer))
     recommender = _guarded(
-        folder / FILES[0], lambda path: Recommender(embeddings, user_ids, item_ids, history, fold_in=fold_in)
+        folder / FILES[0], lambda path: Recommender(scorer, user_ids, item_ids, history, fold_in=fold_in)
     )
     return Run(
         model=manifest["model"],
@@ -208,6 +216,18 @@ def _guarded(path: Path, read: Callable[[Path], T]) -> T:
         raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
 
 
+def _scorer_of(record: Any, tensors: dict[str, Tensor], history: Interactions) -> Embeddings | ItemScorer:
+    """Return what a manifest says the scores come from, checked."""
+    if not isinstance(record, dict):
+        raise DataError("its manifest does not say what scores")
+    if record.get("kind") == _EMBEDDINGS["kind"]:
+        return _embeddings_of(tensors)
+    try:
+        return ItemScorer.restore(_named(tensors, "scorer."), record, history)
+    except TypeError as error:
+        raise DataError(f"its scorer is incomplete: {error}") from error
+
+
 def _embeddings_of(tensors: dict[str, Tensor]) -> Embeddings:
     embeddings = Embeddings(tensors["users"], tensors["items"])
     kinds = {embeddings.users.dtype, embeddings.items.dtype}
@@ -216,14 +236,16 @@ def _embeddings_of(tensors: dict[str, Tensor]) -> Embeddings:
     return embeddings
 
 
-def _fold_in_of(record: Any, tensors: dict[str, Tensor], embeddings: Embeddings) -> FoldIn | None:
+def _fold_in_of(record: Any, tensors: dict[str, Tensor], scorer: Embeddings | ItemScorer) -> FoldIn | None:
     """Return the rule that a manifest describes; None where there is none."""
     if record is None:
         return None
     if not isinstance(record, dict) or record.get("rule") not in _RULES:
         raise DataError(f"its fold-in rule is none of {', '.join(_RULES)}")
+    if not isinstance(scorer, Embeddings):
+        raise DataError("it has a fold-in rule but no vectors to fold into")
     parts = _named(tensors, "fold_in.")
-    check_tensors(parts, embeddings.num_items, embeddings.items.shape[1])
+    check_tensors(parts, scorer.num_items, scorer.items.shape[1])
     try:
         return _RULES[record["rule"]].restore(parts, record)
     except TypeError as error:

@@ -19,6 +19,7 @@ from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.retrieval.explanation import Explanation
 from rankformer.retrieval.fold_in import FoldIn
+from rankformer.retrieval.item_scorer import ItemScorer
 from rankformer.retrieval.recommendations import Recommendations
 from rankformer.retrieval.recommender import Recommender
 from rankformer.run_folder import Run, is_run, load_run, save_run
@@ -49,11 +50,11 @@ class Learned(NamedTuple):
     """What a method hands over after learning.
 
     Attributes:
-        embeddings: final vectors of the training users and of the items.
-        fold_in: how it embeds other users from their histories, None where it has no such rule.
+        scorer: final vectors of the training users and of the items, or histories and weights between items.
+        fold_in: how vectors of other users come from their histories, None where there is no such rule or no vector.
     """
 
-    embeddings: Embeddings
+    scorer: Embeddings | ItemScorer
     fold_in: FoldIn | None = None
 
 
@@ -111,8 +112,10 @@ class Model(ABC):
         if valid is not None and len(valid) == 0:
             valid = None
         learned = self.learn(train, valid, Workplace(log, folder, resume))
-        embeddings = Embeddings(learned.embeddings.users.cpu(), learned.embeddings.items.cpu())
-        self._recommender = Recommender(embeddings, train.user_ids, train.item_ids, train, fold_in=learned.fold_in)
+        scorer = learned.scorer
+        if isinstance(scorer, Embeddings):
+            scorer = Embeddings(scorer.users.cpu(), scorer.items.cpu())
+        self._recommender = Recommender(scorer, train.user_ids, train.item_ids, train, fold_in=learned.fold_in)
         self.log = log.events
         return self
 

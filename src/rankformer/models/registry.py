@@ -7,7 +7,11 @@ from pathlib import Path
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.models.base import Model
 from rankformer.models.difformer import DIFFormer
+from rankformer.models.ease import EASE
+from rankformer.models.gf_cf import GFCF
 from rankformer.models.gformer import GFormer
+from rankformer.models.ials import IALS
+from rankformer.models.item_knn import ItemKNN
 from rankformer.models.lightgcn import LightGCN
 from rankformer.models.matrix_factorization import MatrixFactorization
 from rankformer.models.mgformer import MGFormer
@@ -30,6 +34,10 @@ MODELS: dict[str, type[Model]] = {
     "gformer": GFormer,
     "mgformer": MGFormer,
     "nodeformer": NodeFormer,
+    "item-knn": ItemKNN,
+    "ease": EASE,
+    "ials": IALS,
+    "gf-cf": GFCF,
     "popularity": Popularity,
 }
 

@@ -1,6 +1,6 @@
 """Raw ids that callers hand in: as lists, as indices, and what to say of those that are unknown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,20 @@ def known_indices(ids: IdMap, raw_ids: Sequence[Any], kind: str) -> NDArray[np.i
     if (indices < 0).any():
         raise unknown_ids(ids, [wanted[row] for row in np.flatnonzero(indices < 0)], kind)
     return indices
+
+
+def known_entries(
+    ids: IdMap, histories: Mapping[Any, Sequence[Any]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[Any, list[Any]]]:
+    """Return (row, item index) of every known entry of the histories, and the unknown ids under each name."""
+    raw = [as_list(history, "history") for history in histories.values()]
+    rows = np.repeat(np.arange(len(raw)), [len(history) for history in raw])
+    entries = [value for history in raw for value in history]
+    indices = ids.index_of(entries)
+    names, unknown = list(histories), dict[Any, list[Any]]()
+    for position in np.flatnonzero(indices < 0):
+        unknown.setdefault(names[rows[position]], []).append(entries[position])
+    return rows[indices >= 0], indices[indices >= 0], unknown
 
 
 def as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:

@@ -16,8 +16,10 @@ from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
 from rankformer.errors import ConfigError, DataError, NotSupportedError
 from rankformer.retrieval.explanation import Explanation, Reason
-from rankformer.retrieval.fold_in import FoldIn, Histories, embed
-from rankformer.retrieval.raw_ids import as_list, id_column, known_indices, unknown_ids
+from rankformer.retrieval.fold_in import FoldIn, Histories
+from rankformer.retrieval.history_scorer import FoldInScorer, HistoryScorer
+from rankformer.retrieval.item_scorer import ItemScorer
+from rankformer.retrieval.raw_ids import as_list, id_column, known_entries, known_indices, unknown_ids
 from rankformer.retrieval.recommendations import Recommendations
 from rankformer.retrieval.seen_items import SeenItems
 from rankformer.retrieval.top_k import Scorer, top_k
@@ -28,12 +30,12 @@ class Recommender:
     """A scorer together with the ids, the history and the titles needed to answer people.
 
     Attributes:
-        scorer: scores of all items for a batch of user indices; `Embeddings` is one.
+        scorer: scores of all items for a batch of user indices; `Embeddings` and `ItemScorer` are two.
         user_ids: raw ids of the users the scorer knows, position = index.
         item_ids: raw ids of the items, position = index.
         history: what each user has touched, over these same ids; such items are left out of the lists.
         item_titles: a text per item index, or None to use the titles of the history, if it has any.
-        fold_in: how to embed a user from a history, None where the method has no such rule.
+        fold_in: how to embed a user from a history, None where the method has no such rule or needs none.
     """
 
     scorer: Scorer
@@ -127,14 +129,13 @@ class Recommender:
             ConfigError: k is below 1.
         """
         _check_k(k)
-        embeddings, rule = self._folding()
+        by_history = self._by_history()
         names = list(histories)
-        rows, items, unknown = self._look_up(histories)
-        users = embed(rule, Histories.of(rows, items, len(names)))
+        rows, items, unknown = known_entries(self.item_ids, histories)
+        scorer = by_history.for_histories(Histories.of(rows, items, len(names)))
         allowed, blocked = self._item_filter(allow, "allow"), self._item_filter(block, "block")
         everyone = torch.arange(len(names))
         seen = None if include_seen else SeenItems.from_pairs(rows, items, len(names), len(self.item_ids))
-        scorer = Embeddings(users.to(embeddings.items.dtype), embeddings.items)
         lists = top_k(scorer, everyone, self._length(k), seen=seen, allow=allowed, block=blocked)
         empty = np.setdiff1d(np.arange(len(names)), rows)
         if len(empty):
@@ -157,7 +158,7 @@ class Recommender:
         self._explaining()
         row = int(known_indices(self.user_ids, [user], "user")[0])
         history = self.history.items[self.history.users == row]
-        return self._explanation(user, item, history, self.embeddings.users[row].double())
+        return self._explanation(user, item, history, row)
 
     def explain_history(self, history: Sequence[Any], item: Any) -> Explanation:
         """Return the same for a user who is only a history; items the model does not know are passed over.
@@ -167,50 +168,43 @@ class Recommender:
             UnknownIdError: the item is unknown, or every item of the history is.
         """
         self._explaining()
-        _, known, unknown = self._look_up({None: history})
+        _, known, unknown = known_entries(self.item_ids, {None: history})
         if not len(known):
             raise unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
         return self._explanation(None, item, known, None)
 
-    def _explanation(self, user: Any, item: Any, history: NDArray[Any], vector: Tensor | None) -> Explanation:
-        """Return the explanation of a score; `vector` (d,) is the user's trained row, None for a folded-in user."""
-        embeddings, rule = self._folding()
+    def _explanation(self, user: Any, item: Any, history: NDArray[Any], row: int | None) -> Explanation:
+        """Return the explanation of a score; `row` is the training user's index, None for a folded-in user."""
         index = int(known_indices(self.item_ids, [item], "item")[0])
-        target = embeddings.items[index].double()
-        split = rule.split(Histories.of(np.zeros(len(history)), history, 1))
-        parts, crowd = (split.parts @ target).numpy(), float(split.rest[0] @ target)
-        score = parts.sum() + crowd if vector is None else float(vector @ target)
-        own = score - parts.sum() - crowd if rule.own_row and vector is not None else 0.0
+        shares = self._by_history().shares(Histories.of(np.zeros(len(history)), history, 1), index, row)
         items, place = np.unique(history, return_inverse=True)
-        sums = np.bincount(place, parts, minlength=len(items))
+        sums = np.bincount(place, shares.entries, minlength=len(items))
         order = np.argsort(-sums, kind="stable")
         ids, titles = self.item_ids.take(items[order]).to_pylist(), self._titles_of(items[order])
         reasons = tuple(Reason(*reason) for reason in zip(ids, titles, sums[order].tolist(), strict=True))
         title = self._titles_of(np.array([index]))[0]
-        return Explanation(user, item, title, float(score), reasons, float(own), crowd)
+        return Explanation(user, item, title, shares.score, reasons, shares.own, shares.crowd)
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
-        """Return the k items whose vectors point most nearly the same way, by cosine, the item itself left out.
+        """Return the k items most like a given one, itself left out.
 
-        A zero vector points nowhere: such an item is similar to nothing and nothing is similar to it.
+        For vectors that is how nearly they point the same way, by cosine; a zero vector points nowhere, so that such an
+        item is similar to nothing and nothing to it. For item weights it is what the others say for it, if anything.
 
         Raises:
             UnknownIdError: the item is unknown.
             ConfigError: k is below 1.
-            NotSupportedError: the scorer has no item vectors.
+            NotSupportedError: the scorer has neither item vectors nor item weights.
         """
         _check_k(k)
         index = int(known_indices(self.item_ids, [item], "item")[0])
-        units = self._unit_items
-        left_out = (units == 0).all(dim=1)
-        nothing = left_out[index].clone()
+        likeness, left_out = self._likeness(index)
         left_out[index] = True
-        blocked = torch.full_like(left_out, True) if nothing else left_out
         lists = top_k(
-            Embeddings(units[index : index + 1], units),
+            likeness,
             torch.zeros(1, dtype=torch.int64),
             min(k, max(1, len(self.item_ids) - 1)),
-            block=blocked.nonzero().squeeze(1),
+            block=left_out.nonzero().squeeze(1),
         )
         asked_for = self.item_ids.take(np.array([index]))
         return Recommendations.from_lists(("item_id", "similar_item_id"), asked_for, lists, self.item_ids, self.titles)
@@ -229,20 +223,27 @@ class Recommender:
     @property
     def can_fold_in(self) -> bool:
         """Whether users outside the training data can be answered."""
-        return self.fold_in is not None
+        return isinstance(self.scorer, ItemScorer) or self.fold_in is not None
 
     @property
     def can_explain(self) -> bool:
         """Whether scores can be split over the history."""
-        return self.fold_in is not None and self.fold_in.explains
+        return self.can_fold_in and self._by_history().explains
 
-    def _folding(self) -> tuple[Embeddings, FoldIn]:
+    @property
+    def can_find_similar(self) -> bool:
+        """Whether items can be compared."""
+        return isinstance(self.scorer, Embeddings | ItemScorer)
+
+    def _by_history(self) -> HistoryScorer:
+        if isinstance(self.scorer, ItemScorer):
+            return self.scorer
         if self.fold_in is None:
             raise NotSupportedError(
                 "this model has no rule for a user outside its training data: it learns a vector for each user by "
                 "itself; train a method that builds users from items, such as rankformer or lightgcn"
             )
-        return self.embeddings, self.fold_in
+        return FoldInScorer(self.embeddings, self.fold_in)
 
     def _explaining(self) -> None:
         if not self.can_explain:
@@ -251,24 +252,20 @@ class Recommender:
                 "train a method that builds users from items, such as rankformer or lightgcn"
             )
 
-    def _look_up(
-        self, histories: Mapping[Any, Sequence[Any]]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[Any, list[Any]]]:
-        """Return (row, item index) of every known entry of the histories, and the unknown ids under each name."""
-        raw = [as_list(history, "history") for history in histories.values()]
-        rows = np.repeat(np.arange(len(raw)), [len(history) for history in raw])
-        entries = [value for history in raw for value in history]
-        indices = self.item_ids.index_of(entries)
-        names, unknown = list(histories), dict[Any, list[Any]]()
-        for position in np.flatnonzero(indices < 0):
-            unknown.setdefault(names[rows[position]], []).append(entries[position])
-        return rows[indices >= 0], indices[indices >= 0], unknown
-
     @cached_property
     def _popularity(self) -> Embeddings:
         """The number of lines of each item in the history, as what every user scores."""
         counts = np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
         return Embeddings(torch.ones(1, 1), torch.from_numpy(counts)[:, None])
+
+    def _likeness(self, index: int) -> tuple[Embeddings, Tensor]:
+        """Return the one user who scores items by their likeness to one, and (m,) which can be like nothing."""
+        if isinstance(self.scorer, ItemScorer):
+            weights = torch.from_numpy(self.scorer.matrix.column(index)).float()[:, None]
+            return Embeddings(torch.ones(1, 1), weights), weights[:, 0] == 0
+        units = self._unit_items
+        nothing = (units == 0).all(dim=1)
+        return Embeddings(units[index : index + 1], units), nothing | nothing[index]
 
     @cached_property
     def _unit_items(self) -> Tensor:

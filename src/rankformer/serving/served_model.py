@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankformer.errors import NotSupportedError, RunFolderError
+from rankformer.errors import RunFolderError
 from rankformer.retrieval.recommender import Recommender
 from rankformer.retrieval.top_k import top_k
 from rankformer.run_folder import MANIFEST, Run, load_run, read_manifest
@@ -138,11 +138,11 @@ class ServedModel:
     def can(self) -> dict[str, bool]:
         """What this method is able to do."""
         recommender = self.recommender
-        try:
-            _ = recommender.embeddings
-        except NotSupportedError:
-            return {"fold_in": False, "explain": False, "similar": False}
-        return {"fold_in": recommender.can_fold_in, "explain": recommender.can_explain, "similar": True}
+        return {
+            "fold_in": recommender.can_fold_in,
+            "explain": recommender.can_explain,
+            "similar": recommender.can_find_similar,
+        }
 
     def prepare(self) -> "ServedModel":
         """Return the model after asking it one question of each kind, so that no request is the first."""

@@ -1,0 +1,104 @@
+"""table-ablation: Rankformer with one part of its weights taken away at a time."""
+
+from typing import Any
+
+from rankformer.exhibits.cells import Cell, DataCard
+from rankformer.exhibits.content import Content, Table
+from rankformer.exhibits.published import ABLATION, NDCG, Score, recall_metric
+from rankformer.exhibits.request import Request
+from rankformer.exhibits.runner import Results
+from rankformer.exhibits.summary import MISSING, Row, difference, number, shown
+
+# The paper's variants, by the settings that make them.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "w/o negative pairs": {"negatives": "none"},
+    "w/o benchmark": {"benchmark": False},
+    "w/o offset": {"alpha": 0.0},
+    "w/o normalization": {"normalize": False},
+}
+HEADINGS = (
+    *("variant", "setting", "seeds", "NDCG@20 paper", "NDCG@20 ours", "difference"),
+    *("recall paper", "recall ours", "difference of recall"),
+)
+
+
+def ablation_cells(request: Request) -> list[Cell]:
+    """Return the trainings of the table."""
+    return [cell for data in request.datasets for variant in VARIANTS for cell in _cells(request, data, variant)]
+
+
+def show_ablation(request: Request, results: Results) -> Content:
+    """Return one table per dataset, and whether the order of effects is the paper's."""
+    tables, findings, values = [], [], {}
+    for data in request.datasets:
+        rows = {variant: Row.of(_cells(request, data, variant), results) for variant in VARIANTS}
+        tables.append(_table(data, rows))
+        findings.append(_order(data.name, rows))
+        values[data.name] = {
+            "settings": request.settings(data, "rankformer"),
+            "rows": {
+                variant: {"changes": VARIANTS[variant], "published": _published(data.name, variant), **row.to_dict()}
+                for variant, row in rows.items()
+            },
+        }
+    origins = {data.name: request.settings_of(data.name, "rankformer").origin for data in request.datasets}
+    notes = (
+        "Settings apart from the one named: " + "; ".join(f"{name}: {origin}" for name, origin in origins.items()) + ".",
+        "Recall is recall_capped@20. Without the offset (alpha = 0) the sums of Eq. 8 over untouched items are "
+        "estimates, as in the authors' code: the linear form is exact from alpha = 2 on.",
+        "A training whose numbers stop being finite counts with its best validation before that.",
+    )
+    return Content(tuple(findings), tuple(tables), notes=notes, data=values)
+
+
+def _cells(request: Request, data: DataCard, variant: str) -> list[Cell]:
+    return request.row(data, "rankformer", variant if VARIANTS[variant] else "", **VARIANTS[variant])
+
+
+def _score(dataset: str, variant: str) -> Score | None:
+    return ABLATION.get(dataset, {}).get(variant)
+
+
+def _published(dataset: str, variant: str) -> dict[str, float] | None:
+    score = _score(dataset, variant)
+    return score._asdict() if score else None
+
+
+def _table(data: DataCard, rows: dict[str, Row]) -> Table:
+    recall = recall_metric(data.name)
+    lines = []
+    for variant, row in rows.items():
+        score = _score(data.name, variant)
+        ndcg, recalled = row.metric(NDCG), row.metric(recall)
+        changed = ", ".join(f"{name} = {_word(value)}" for name, value in VARIANTS[variant].items()) or "all terms"
+        changed += f"; {len(row.failures)} broke off" if row.failures else ""
+        printed = (number(score.ndcg), number(score.recall)) if score else (MISSING, MISSING)
+        lines.append(
+            (
+                *(variant, changed, str(len(row.seeds))),
+                *(printed[0], shown(ndcg), difference(ndcg, score.ndcg if score else None)),
+                *(printed[1], shown(recalled), difference(recalled, score.recall if score else None)),
+            )
+        )
+    return Table(f"{data.name}: NDCG@20 and {recall}", HEADINGS, tuple(lines), texts=2)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _order(dataset: str, rows: dict[str, Row]) -> str:
+    """Return a sentence on whether the variants are in the paper's order by NDCG@20."""
+    scores = {variant: row.metric(NDCG) for variant, row in rows.items()}
+    means = {variant: score.mean for variant, score in scores.items() if score is not None}
+    if len(means) < len(VARIANTS):
+        absent = ", ".join(variant for variant in VARIANTS if variant not in means)
+        return f"{dataset}: the order of effects is open, nothing was measured for {absent}."
+    ours = sorted(means, key=means.__getitem__)
+    if dataset not in ABLATION:
+        return f"{dataset}: from worst to best {', '.join(ours)}."
+    papers = sorted(VARIANTS, key=lambda variant: ABLATION[dataset][variant].ndcg)
+    if ours == papers:
+        return f"{dataset}: the paper's order of effects, from worst to best {', '.join(ours)}."
+    return f"{dataset}: not the paper's order. From worst to best ours is {', '.join(ours)}; the paper's {', '.join(papers)}."

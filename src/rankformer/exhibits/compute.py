@@ -1,0 +1,64 @@
+"""One cell, computed and kept: what the runner does in its own process or in a worker."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rankformer.data.interactions import Parts
+from rankformer.errors import DataError, TrainingError
+from rankformer.evaluation.protocol import installed_versions
+from rankformer.exhibits.cache import ResultCache
+from rankformer.exhibits.cells import Cell, Result, load_parts
+from rankformer.exhibits.lemma import check_lemma
+from rankformer.exhibits.trained import build_model, train_and_evaluate
+from rankformer.exhibits.untrained import untrained_quality
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under which results are computed; seconds depend on them, other numbers only in their last digits.
+
+    Attributes:
+        threads: of each process.
+        workers: processes that compute at the same time.
+        device: where trainings compute.
+    """
+
+    threads: int = 1
+    workers: int = 1
+    device: str = "cpu"
+
+
+def compute(cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None = None) -> Result:
+    """Return the cell's result and keep it, or take it over from a process that computed it meanwhile."""
+    with cache.locked(cell):
+        known = cache.load(cell).result
+        if known is not None:
+            return known
+        if cell.current_code != cell.code:
+            raise TrainingError("the package's files changed while the reproduction started; run the command again")
+        result = {**_result_of(cell, cache, conditions, on_event), "conditions": asdict(conditions)}
+        result["versions"] = installed_versions()
+        cache.store(cell, result)
+    return result
+
+
+def _result_of(cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None) -> Result:
+    if cell.kind == "lemma":
+        return check_lemma(cell.settings, cell.seed)
+    parts = _parts_of(cell)
+    if cell.kind == "untrained":
+        return untrained_quality(parts, cell.settings, cell.seed)
+    model = build_model(str(cell.model), cell.settings, cell.seed, conditions.device)
+    return train_and_evaluate(parts, model, cache.work_folder(cell), on_event)
+
+
+def _parts_of(cell: Cell) -> Parts:
+    if cell.data is None:
+        raise DataError(f"{cell.label}: a {cell.kind} needs data")
+    parts = load_parts(cell.data.source)
+    if parts.fingerprint != cell.data.fingerprint:
+        raise DataError(f"the files of {cell.data.name} changed since the reproduction started; run the command again")
+    return parts

@@ -1,0 +1,186 @@
+"""Item-item weights W, with which a user's history x scores every item: y = x W.
+
+W[j, i] is what item j of a history says for item i. A matrix is kept as the method makes it: a few weights per item
+(`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from rankformer.errors import DataError
+
+
+class ItemMatrix(Protocol):
+    """The m x m weights of a method, in whatever form it keeps them.
+
+    Attributes:
+        kind: name of the form in a run folder.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def num_items(self) -> int:
+        """M."""
+
+    def product(self, histories: csr_array) -> NDArray[np.float32]:
+        """Return X W, a fresh (b, m) array, for histories X (b, m)."""
+
+    def column(self, item: int) -> NDArray[np.float64]:
+        """Return W[:, item], (m,): what each item says for this one."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that make up the matrix, by name."""
+
+    def numbers(self) -> dict[str, Any]:
+        """Return its numbers, as JSON can hold them."""
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+        """Return the matrix that `tensors` and `numbers` described, checked.
+
+        Args:
+            tensors: by name.
+            numbers: by name.
+            pairs: (n, m) the training histories, as the scorer counts them.
+        """
+
+
+def pair_matrix(
+    users: NDArray[Any], items: NDArray[Any], shape: tuple[int, int], count_repeats: bool = False
+) -> csr_array:
+    """Return X of the given shape: 1 where a pair occurs, or how often it does."""
+    counts = csr_array((np.ones(len(users), np.float32), (users, items)), shape=shape)
+    counts.sum_duplicates()
+    if not count_repeats:
+        counts.data[:] = 1
+    return counts
+
+
+@dataclass(frozen=True, eq=False)
+class SparseWeights:
+    """W by its weights other than 0, grouped by the item they speak for.
+
+    Attributes:
+        offsets: (m + 1,) int64; the weights for item i are at offsets[i]:offsets[i + 1].
+        sources: (w,) int32 the items j that they come from.
+        values: (w,) float32.
+    """
+
+    kind: ClassVar[str] = "sparse"
+    offsets: Tensor
+    sources: Tensor
+    values: Tensor
+
+    @classmethod
+    def of_lists(cls, sources: Tensor, values: Tensor) -> Self:
+        """Return the matrix whose column i holds values[i] at sources[i], both (m, k); a source of -1 is none."""
+        kept = sources >= 0
+        offsets = torch.nn.functional.pad(kept.sum(1).cumsum(0), (1, 0))
+        return cls(offsets, sources[kept].int(), values[kept].float())
+
+    @property
+    def num_items(self) -> int:
+        """M."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def _by_target(self) -> csr_array:
+        parts = (self.values.numpy(), self.sources.numpy(), self.offsets.numpy())
+        return csr_array(parts, shape=(self.num_items, self.num_items))
+
+    @cached_property
+    def _by_source(self) -> csr_array:
+        return self._by_target.T.tocsr()
+
+    def product(self, histories: csr_array) -> NDArray[np.float32]:
+        """Return X W, (b, m)."""
+        scores: NDArray[np.float32] = (histories @ self._by_source).toarray()
+        return scores
+
+    def column(self, item: int) -> NDArray[np.float64]:
+        """Return W[:, item], (m,)."""
+        weights: NDArray[np.float64] = self._by_target[[item]].toarray()[0].astype(np.float64)
+        return weights
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return offsets, sources and values."""
+        return {"offsets": self.offsets, "sources": self.sources, "values": self.values}
+
+    def numbers(self) -> dict[str, Any]:
+        """Return nothing: there are no numbers."""
+        return {}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+        """Return the matrix that was stored, every index of it checked."""
+        del numbers
+        offsets, sources, values = (tensors[name] for name in ("offsets", "sources", "values"))
+        m, size = pairs.shape[1], len(values)
+        if offsets.dtype != torch.int64 or offsets.shape != (m + 1,):
+            raise DataError(f"item weights need {m + 1} offsets of 64 bits; found {tuple(offsets.shape)}")
+        if int(offsets[0]) != 0 or int(offsets[-1]) != size or bool((offsets.diff() < 0).any()):
+            raise DataError(f"the offsets of the item weights must rise from 0 to {size}, the number of weights")
+        if sources.dtype != torch.int32 or sources.shape != (size,):
+            raise DataError(f"item weights need {size} sources of 32 bits; found {tuple(sources.shape)}")
+        if size and not (int(sources.min()) >= 0 and int(sources.max()) < m):
+            raise DataError(f"the sources of the item weights must lie in 0..{m - 1}")
+        return cls(offsets, sources, check_numbers(values, "values", (size,)))
+
+
+@dataclass(frozen=True, eq=False)
+class DenseWeights:
+    """W with all its m x m weights.
+
+    Attributes:
+        weights: (m, m) float32 W.
+    """
+
+    kind: ClassVar[str] = "dense"
+    weights: Tensor
+
+    @property
+    def num_items(self) -> int:
+        """M."""
+        return len(self.weights)
+
+    def product(self, histories: csr_array) -> NDArray[np.float32]:
+        """Return X W, (b, m)."""
+        scores: NDArray[np.float32] = histories @ self.weights.numpy()
+        return scores
+
+    def column(self, item: int) -> NDArray[np.float64]:
+        """Return W[:, item], (m,)."""
+        return self.weights[:, item].double().numpy()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights."""
+        return {"weights": self.weights}
+
+    def numbers(self) -> dict[str, Any]:
+        """Return nothing: there are no numbers."""
+        return {}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+        """Return the matrix that was stored, its shape and numbers checked."""
+        del numbers
+        m = pairs.shape[1]
+        return cls(check_numbers(tensors["weights"], "weights", (m, m)))
+
+
+def check_numbers(values: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return a stored tensor of an item matrix, or refuse one of another shape or with numbers that are not finite."""
+    if tuple(values.shape) != shape:
+        raise DataError(f"item weights: {name} has shape {tuple(values.shape)}; expected {shape}")
+    if values.dtype != torch.float32 or not bool(torch.isfinite(values).all()):
+        raise DataError(f"item weights: {name} must hold finite numbers of 32 bits")
+    return values

@@ -1,0 +1,212 @@
+"""The search space of a method: ranges and choices for its settings, each checked against the settings class."""
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from rankformer.errors import ConfigError
+from rankformer.models.base import Model
+from rankformer.settings import Settings
+from rankformer.tuning.spaces import NOT_SEARCHED, SPACES
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from `low` to `high`, both included; whole ones only if both ends are whole numbers."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are meant."""
+        return isinstance(self.low, int)
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value lies in the range."""
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def to_json(self) -> Any:
+        """Return the range as a file for `--space` has it."""
+        return {"low": self.low, "high": self.high, "log": self.log}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of several values."""
+
+    values: tuple[Value, ...]
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value is among the choices; true is not 1."""
+        return any(type(value) is type(choice) and value == choice for choice in self.values)
+
+    def to_json(self) -> Any:
+        """Return the choices as a file for `--space` has them."""
+        return list(self.values)
+
+
+Dimension = Range | Choices
+Space = dict[str, Dimension]
+
+
+def space_of(method: type[Model]) -> Space:
+    """Return what is searched for a method by default: what `SPACES` says, or what its settings class suggests."""
+    described = {**_around_defaults(method.settings_class), **SPACES.get(method.name, {})}
+    if method.name not in SPACES:
+        described = {**_suggested(method.settings_class), **described}
+    return make_space(method, described, "the built-in space")
+
+
+def read_space(path: Path, method: type[Model]) -> Space:
+    """Return the search space in a TOML file, every name and value of it checked."""
+    try:
+        described = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    if not described:
+        raise ConfigError(f"{path} names no setting; write lines such as learning_rate = {{low = 0.01, high = 1.0}}")
+    return make_space(method, described, str(path))
+
+
+def make_space(method: type[Model], described: Mapping[str, Any], origin: str) -> Space:
+    """Return the space that a table describes.
+
+    Args:
+        method: whose settings are meant.
+        described: a range or a list of choices for each setting.
+        origin: where the table comes from, for error messages.
+
+    Raises:
+        ConfigError: a setting or key is unknown, or a value is none that the setting may have.
+    """
+    fields = method.settings_class.model_fields
+    if "metric" in described:
+        raise ConfigError(f"{origin}: trials are compared by the metric, so it cannot vary; use --set metric=NAME")
+    for name in described:
+        if name not in fields:
+            raise ConfigError(f"{origin}: {method.name} has no setting {name!r}; {_hint(name, list(fields))}")
+    return {name: _dimension(f"{origin}: {name}", each, fields[name]) for name, each in described.items()}
+
+
+def _dimension(where: str, described: Any, field: FieldInfo) -> Dimension:
+    if isinstance(described, list):
+        return _choices(where, described, field)
+    if isinstance(described, dict):
+        return _range(where, described, field)
+    raise ConfigError(
+        f"{where} is {described!r}; expected a range {{low = .., high = ..}} or a list of choices "
+        "(to fix a setting, use --set)"
+    )
+
+
+def _choices(where: str, described: list[Any], field: FieldInfo) -> Choices:
+    values = tuple(_checked(where, value, field) for value in described)
+    if len({(type(value), value) for value in values}) < max(2, len(values)):
+        raise ConfigError(f"{where} has the choices {described!r}; expected at least two, each named once")
+    return Choices(values)
+
+
+def _range(where: str, described: dict[str, Any], field: FieldInfo) -> Range:
+    known = ["low", "high", "log"]
+    for key in described:
+        if key not in known:
+            raise ConfigError(f"{where} has an unknown key {key!r}; {_hint(key, known)}")
+    if not {"low", "high"} <= described.keys():
+        raise ConfigError(f"{where} is a range with {', '.join(described) or 'nothing'}; it needs both low and high")
+    kind = _number_type(field)
+    if kind is None:
+        raise ConfigError(f"{where} is not a number, so it has no range; give a list of choices")
+    log = described.get("log", False)
+    if not isinstance(log, bool):
+        raise ConfigError(f"{where} has log = {log!r}; expected true or false")
+    low, high = (kind(_checked(where, described[end], field)) for end in ("low", "high"))
+    if not low < high:
+        raise ConfigError(f"{where} goes from {low} to {high}; low must be below high")
+    if log and low <= 0:
+        raise ConfigError(f"{where} starts at {low}; a range with log = true must start above 0")
+    return Range(low, high, log)
+
+
+def _checked(where: str, value: Any, field: FieldInfo) -> Value:
+    """Return a value that the setting may have, by its own type and bounds; how settings fit together shows later."""
+    rules: Any = Annotated[field.annotation, *field.metadata]
+    allowed: TypeAdapter[Value] = TypeAdapter(rules)
+    try:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{where} has the value {value}; expected a finite number")
+        return allowed.validate_python(value, strict=True)
+    except ValidationError as problem:
+        message = problem.errors(include_url=False)[0]["msg"]
+        raise ConfigError(f"{where} has the value {value!r}: {message[:1].lower()}{message[1:]}") from None
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+
+
+def _number_type(field: FieldInfo) -> type[int] | type[float] | None:
+    union = get_origin(field.annotation) in (Union, UnionType)
+    kinds = set(get_args(field.annotation)) - {NoneType} if union else {field.annotation}
+    return int if kinds == {int} else float if kinds == {float} else None
+
+
+def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
+    """Return the ranges of what nearly every method has: a decade around its step size, two around its penalty."""
+    described: dict[str, Any] = {}
+    for name, factor, otherwise in (("learning_rate", 10, 1e-2), ("l2", 100, 1e-4)):
+        if name in settings.model_fields:
+            middle = settings.model_fields[name].default or otherwise
+            described[name] = {"low": _tidy(middle / factor), "high": _tidy(middle * factor), "log": True}
+    return described
+
+
+def _suggested(settings: type[Settings]) -> dict[str, Any]:
+    """Return what types, bounds and defaults suggest, for a method that `SPACES` does not know."""
+    fields = {name: field for name, field in settings.model_fields.items() if name not in NOT_SEARCHED}
+    found = {name: _suggestion(field) for name, field in fields.items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _suggestion(field: FieldInfo) -> Any:
+    if field.annotation is bool:
+        return [True, False]
+    if get_origin(field.annotation) is Literal:
+        values = list(get_args(field.annotation))
+        return values if len(values) > 1 else None
+    kind, default = _number_type(field), field.default
+    if kind is None or not isinstance(default, int | float) or default <= 0:
+        return None
+    lowest, highest = _bounds(field)
+    if kind is int:
+        low, high = max(default // 2, lowest, 1), min(default * 2, highest)
+        return {"low": int(low), "high": int(high)} if low < high else None
+    if math.isfinite(lowest) and math.isfinite(highest):
+        return {"low": lowest + 0.05 * (highest - lowest), "high": highest - 0.05 * (highest - lowest)}
+    return {"low": max(_tidy(default / 10), lowest), "high": min(_tidy(default * 10), highest), "log": True}
+
+
+def _bounds(field: FieldInfo) -> tuple[float, float]:
+    low, high = -math.inf, math.inf
+    for rule in field.metadata:
+        low = max(low, getattr(rule, "ge", low), getattr(rule, "gt", low))
+        high = min(high, getattr(rule, "le", high), getattr(rule, "lt", high))
+    return low, high
+
+
+def _tidy(number: float) -> float:
+    return float(f"{number:.3g}")

@@ -1,0 +1,178 @@
+"""A search kept in a folder, so that it can be stopped at any moment and taken up again.
+
+    study.json    what is searched and every finished trial; sealed, and replaced as a whole after each trial
+    running/      log and checkpoint of the trial that runs
+    study.lock    held while a process works on the folder; the system lets go of it whatever happens
+
+A process killed at any instant leaves `study.json` with all trials that had finished, and the one that had not goes on
+from its last checkpoint. A search of other data, another model, space or seed is refused. Nothing here can execute.
+"""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rankformer.errors import RunFolderError
+from rankformer.evaluation.protocol import installed_versions
+from rankformer.files import sealed_json, unseal_json, write_bytes_atomic
+from rankformer.tuning.advice import propose
+from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp
+from rankformer.tuning.space import Space
+from rankformer.tuning.trials import Trial, best_of
+
+FORMAT = 1
+STUDY, LOCK = "study.json", "study.lock"
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is searched, and the trials so far.
+
+    Attributes:
+        objective: gives the value of settings.
+        space: what varies.
+        trials: the finished ones, in order.
+    """
+
+    objective: Objective
+    space: Space
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        """Where the search is kept."""
+        return self.objective.folder / STUDY
+
+    @property
+    def best(self) -> Trial | None:
+        """The best complete trial."""
+        return best_of(self.trials)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes this search the one it is; a folder with another one is refused."""
+        aim = self.objective
+        return {
+            "model": aim.method.name,
+            "data": aim.data.fingerprint,
+            "seed": aim.seed,
+            "fixed settings": dict(aim.fixed),
+            "search space": {name: dimension.to_json() for name, dimension in self.space.items()},
+        }
+
+    def load(self) -> None:
+        """Take up the trials in the folder, if there are any.
+
+        Raises:
+            RunFolderError: the folder holds a damaged search, or another one than this.
+        """
+        if not self.path.exists():
+            return
+        content = unseal_json(self.path)
+        if content.get("format") != FORMAT or not isinstance(content.get("trials"), list):
+            raise RunFolderError(f"{self.path} is no search that this version can read; choose another --out")
+        self._check_identity(content.get("identity", {}))
+        try:
+            self.trials[:] = [Trial.from_json(each) for each in content["trials"]]
+        except RunFolderError as error:
+            raise RunFolderError(f"{self.path}: {error}; choose another --out") from error
+        if [trial.number for trial in self.trials] != list(range(len(self.trials))):
+            raise RunFolderError(f"{self.path}: its trials are not in order; choose another --out")
+
+    def search(self, count: int, on_trial: Callable[[Trial], None] = lambda trial: None) -> bool:
+        """Go on until there are `count` trials; return whether there are, False when the time was up before.
+
+        Args:
+            count: trials in all, those that were loaded among them.
+            on_trial: told of each trial once it is on disk.
+        """
+        while len(self.trials) < count:
+            if self.objective.time_is_up:
+                return False
+            settings = propose(self.space, self._defaults(), self.objective.seed, self.trials)
+            try:
+                trial = self.objective.run(settings, self.trials)
+            except TimeIsUp:
+                return False
+            self.trials.append(trial)
+            self._save()
+            shutil.rmtree(self.objective.folder / RUNNING, ignore_errors=True)
+            on_trial(trial)
+        return True
+
+    def _defaults(self) -> dict[str, Any]:
+        aim = self.objective
+        return aim.method.settings_class(**aim.fixed).model_dump()
+
+    def _save(self) -> None:
+        content = {
+            "format": FORMAT,
+            "identity": self.identity(),
+            "data": self.objective.data.name,
+            "metric": self.objective.metric,
+            "versions": installed_versions(),
+            "trials": [trial.to_json() for trial in self.trials],
+        }
+        write_bytes_atomic(self.path, sealed_json(content))
+
+    def _check_identity(self, found: dict[str, Any]) -> None:
+        wanted = json.loads(json.dumps(self.identity()))  # as it is after a trip to disk
+        for key in {**wanted, **found}:
+            if wanted.get(key) != found.get(key):
+                raise RunFolderError(
+                    f"{self.path} is another search: its {key} is {_difference(found.get(key), wanted.get(key))}; "
+                    "use the same as before, or another --out"
+                )
+
+
+@contextmanager
+def open_study(objective: Objective, space: Space) -> Iterator[Study]:
+    """Yield the search in the objective's folder, new or as far as it came, with the folder held for this process.
+
+    Raises:
+        RunFolderError: another process works on the folder, or it holds another search or none of ours.
+    """
+    with _held(objective.folder):
+        study = Study(objective, space)
+        study.load()
+        yield study
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file; --out needs a folder, choose another name")
+    _refuse_foreign(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "wb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"another process searches in {folder}; wait for it, or use another --out") from None
+        yield
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuse a folder with other people's files and no search; beside a search they may stay."""
+    if not folder.is_dir() or (folder / STUDY).exists():
+        return
+    for entry in sorted(folder.iterdir()):
+        if entry.name not in (LOCK, RUNNING) and not (entry.name.startswith(".") and entry.name.endswith(".tmp")):
+            raise RunFolderError(f"{folder} holds other files ({entry.name}) and no search; choose another --out")
+
+
+def _difference(found: Any, wanted: Any) -> str:
+    """Return both values in words; of two tables only what differs."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+        found, wanted = ({key: each[key] for key in keys if key in each} for each in (found, wanted))
+    return f"{_short(found)}, this one's is {_short(wanted)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
