@@ -22,6 +22,9 @@ from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
 from rankformer.errors import RunFolderError
 from rankformer.files import sealed_json, sha256_of
+from rankformer.models.ease import EASE
+from rankformer.models.gf_cf import GFCF
+from rankformer.models.ials import IALS
 from rankformer.models.popularity import Popularity
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.registry import load_model
@@ -372,10 +375,97 @@ def test_only_what_can_be_stored_is_saved_and_a_refusal_keeps_the_old_run(folder
     run = make_run()
     old = run.recommender
     run = make_run(recommender=Recommender(Scores(), old.user_ids, old.item_ids, old.history))
-    with pytest.raises(RunFolderError, match="only models made of embeddings or of item weights"):
+    with pytest.raises(RunFolderError, match="only models made of embeddings"):
         save_run(folder, run)
     assert is_run(folder)
     assert_equal_runs(load_run(folder), make_run())
+
+
+WEIGHTS = {
+    "sparse": EASE(regularization=1, keep=3),
+    "dense": EASE(regularization=1, keep=None, repeats="count"),
+    "graph-filter": GFCF(factors=3),
+}
+
+
+@pytest.fixture(params=WEIGHTS)
+def weighted(request, tmp_path):
+    """A run that scores by weights between items, and the model it holds."""
+    model = WEIGHTS[request.param].fit(make_run().recommender.history)
+    model.save(tmp_path / "weighted")
+    return tmp_path / "weighted", model
+
+
+def test_weights_between_items_come_back(weighted):
+    folder, model = weighted
+    assert read_manifest(folder)["scorer"] == model.recommender.scorer.numbers()
+    got = load_run(folder)
+    assert lists_of(got).equals(model.recommend(k=5).table)
+    assert got.recommender.can_fold_in
+    everyone = torch.arange(USERS)
+    assert torch.equal(got.recommender.scorer.scores(everyone), model.recommender.scorer.scores(everyone))
+
+
+def test_a_run_from_before_there_were_kinds_of_scorers_is_one_of_embeddings(folder):
+    reseal(folder, lambda manifest: manifest.pop("scorer") and None)
+    assert_equal_runs(load_run(folder), make_run())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors: tensors.clear(),
+        lambda tensors: tensors.pop(next(iter(tensors))),
+        lambda tensors: tensors.update({name: value[:-1] for name, value in tensors.items()}),
+        lambda tensors: tensors.update({name: value.double() for name, value in tensors.items()}),
+        lambda tensors: tensors.update({name: (value / 0).to(value.dtype) for name, value in tensors.items()}),
+        lambda tensors: tensors.update({name: value[None] for name, value in tensors.items()}),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_though_their_checksum_is_right(weighted, change):
+    folder, _ = weighted
+    change_tensors(folder, change)
+    reseal(folder)
+    with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        None,
+        "sparse",
+        {},
+        {"kind": "embeddings"},
+        {"kind": ["sparse"]},
+        {"kind": "pickle", "count_repeats": False},
+        {"kind": "sparse", "count_repeats": 1},
+        {"kind": "graph-filter", "count_repeats": False, "weight": None},
+        {"kind": "graph-filter", "count_repeats": False, "weight": "heavy"},
+    ],
+)
+def test_a_manifest_that_misdescribes_its_scorer_is_refused(weighted, scorer):
+    folder, _ = weighted
+    reseal(folder, lambda manifest: {**manifest, "scorer": scorer})
+    with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
+        load_run(folder)
+
+
+def test_weights_between_items_have_nothing_to_fold_into(weighted):
+    folder, _ = weighted
+    rule = {"rule": "least-squares", "weight": 2, "regularization": 1}
+    reseal(folder, lambda manifest: {**manifest, "fold_in": rule})
+    with pytest.raises(RunFolderError, match="no vectors to fold into"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("change", [{"weight": 0.5}, {"weight": None}, {"regularization": "x"}, {"rule": "other"}])
+def test_a_least_squares_rule_that_cannot_be_is_refused(tmp_path, change):
+    IALS(embedding_dim=3).fit(make_run().recommender.history).save(tmp_path / "run")
+    assert load_run(tmp_path / "run").recommender.can_explain
+    reseal(tmp_path / "run", lambda manifest: {**manifest, "fold_in": {**manifest["fold_in"], **change}})
+    with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
+        load_run(tmp_path / "run")
 
 
 def test_a_model_refuses_the_run_of_another_method(tmp_path):

@@ -84,9 +84,9 @@ def report(results: Result) -> list[str]:
         f"![Validation NDCG@20 over seconds](FIGURES/{results['picture']})",
         "",
         *paragraph(
-            "Validation NDCG@20 against wall-clock seconds, the large open marker at the best; no test data is",
-            "touched. Rankformer's clock includes every validation; a point of ALS is a fit anew with",
-            f"{iterations} iterations of the setting chosen in the section on implicit, the",
+            "The best validation NDCG@20 found so far against wall-clock seconds, the large open marker at the last",
+            "rise; no test data is touched. Rankformer's clock includes every validation; a point of ALS is a fit anew",
+            f"with {iterations} iterations of the setting chosen in the section on implicit, the",
             f"median of {fits} rounds, scoring left out. Default settings: the training of that section. Paper's",
             f"settings: {sources}; seconds of a log depend on how busy the machine was then. Medians over the runs.",
         ),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
     from rankformer.models.difformer import DIFFormer as DIFFormer
+    from rankformer.models.dualvae import DualVAE as DualVAE
     from rankformer.models.ease import EASE as EASE
     from rankformer.models.gf_cf import GFCF as GFCF
     from rankformer.models.gformer import GFormer as GFormer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "DIFFormer": "rankformer.models.difformer",
+    "DualVAE": "rankformer.models.dualvae",
     "EASE": "rankformer.models.ease",
     "Embeddings": "rankformer.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",

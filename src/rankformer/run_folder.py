@@ -2,8 +2,8 @@
 
     manifest.json            format version, model and settings, seed, versions, data, protocol, metrics,
                              SHA-256 and size of every other file, and a seal over itself
-    embeddings.safetensors   users (n, d) and items (m, d), or weights between items as scorer.*; the learned parameters
-                             as network.*, and what embedding other users needs as fold_in.*
+    embeddings.safetensors   users (n, d) and items (m, d), or what else scores as scorer.*; the learned parameters as
+                             network.*, and what embedding other users needs as fold_in.*
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, and titles if known
     history.parquet          training pairs by index
@@ -34,11 +34,13 @@ from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
 from rankformer.errors import DataError, RunFolderError
 from rankformer.files import atomic_path, sealed_json, sha256_of, unseal_json, write_bytes_atomic
+from rankformer.retrieval.aspect_scorer import AspectScorer
 from rankformer.retrieval.fold_in import Constant, FoldIn, WeightedSum, check_tensors
 from rankformer.retrieval.item_scorer import ItemScorer
 from rankformer.retrieval.least_squares_fold_in import LeastSquares
 from rankformer.retrieval.rank_fold_in import RankFoldIn
 from rankformer.retrieval.recommender import Recommender
+from rankformer.retrieval.top_k import Scorer
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class Run:
         model: registered name of the method.
         settings: its full settings.
         seed: seed of the training run.
-        recommender: ids, history and what scores: final embeddings, or weights between items.
+        recommender: ids, history and what scores: final embeddings, weights between items, or several latents of each.
         parameters: the learned parameters, by name.
         log: events of the training.
         data: where the parts came from and their fingerprints.
@@ -91,8 +93,8 @@ def save_run(folder: Path, run: Run) -> None:
     """Write a run; an older run in the same folder stops counting before its files are replaced."""
     recommender = run.recommender
     scorer = recommender.scorer
-    if not isinstance(scorer, Embeddings | ItemScorer):
-        raise RunFolderError(f"{run.model}: only models made of embeddings or of item weights can be saved")
+    if not isinstance(scorer, Embeddings | ItemScorer | AspectScorer):
+        raise RunFolderError(f"{run.model}: only models made of embeddings, item weights or aspects can be saved")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     if isinstance(scorer, Embeddings):
@@ -216,14 +218,17 @@ def _guarded(path: Path, read: Callable[[Path], T]) -> T:
         raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
 
 
-def _scorer_of(record: Any, tensors: dict[str, Tensor], history: Interactions) -> Embeddings | ItemScorer:
+def _scorer_of(
+    record: Any, tensors: dict[str, Tensor], history: Interactions
+) -> Embeddings | ItemScorer | AspectScorer:
     """Return what a manifest says the scores come from, checked."""
     if not isinstance(record, dict):
         raise DataError("its manifest does not say what scores")
     if record.get("kind") == _EMBEDDINGS["kind"]:
         return _embeddings_of(tensors)
+    kind = AspectScorer if record.get("kind") == AspectScorer.kind else ItemScorer
     try:
-        return ItemScorer.restore(_named(tensors, "scorer."), record, history)
+        return kind.restore(_named(tensors, "scorer."), record, history)
     except TypeError as error:
         raise DataError(f"its scorer is incomplete: {error}") from error
 
@@ -236,7 +241,7 @@ def _embeddings_of(tensors: dict[str, Tensor]) -> Embeddings:
     return embeddings
 
 
-def _fold_in_of(record: Any, tensors: dict[str, Tensor], scorer: Embeddings | ItemScorer) -> FoldIn | None:
+def _fold_in_of(record: Any, tensors: dict[str, Tensor], scorer: Scorer) -> FoldIn | None:
     """Return the rule that a manifest describes; None where there is none."""
     if record is None:
         return None

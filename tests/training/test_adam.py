@@ -68,7 +68,8 @@ def test_a_training_step_does_not_import_the_compiler():
     code = (
         "import sys, numpy as np\n"
         "from rankformer import Interactions, Rankformer\n"
-        "Rankformer(epochs=1).fit(Interactions.from_indices([0, 1, 1], [0, 0, 1]))\n"
+        "for kept in ('float32', 'bfloat16', 'recompute'):\n"
+        "    Rankformer(epochs=1, activations=kept).fit(Interactions.from_indices([0, 1, 1], [0, 0, 1]))\n"
         "print(*[name for name in sys.modules if name.startswith('torch._dynamo')])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,7 +21,21 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import typer
 
-from rankformer.cli import data, demo, evaluate, explain, export, models, plan, recommend, serve, similar, train, tune
+from rankformer.cli import (
+    data,
+    demo,
+    evaluate,
+    explain,
+    export,
+    models,
+    plan,
+    recommend,
+    reproduce,
+    serve,
+    similar,
+    train,
+    tune,
+)
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import show_error
 from rankformer.errors import UserError
@@ -45,7 +59,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, plan, train, tune, evaluate, recommend, similar, explain, serve, export, data, models):
+for verb in (demo, plan, train, tune, evaluate, recommend, similar, explain, serve, export, data, models, reproduce):
     verb.register(app)
 
 

@@ -113,15 +113,15 @@ def _plan(
     if space is not None and fixed.keys() & searched.keys():
         name = min(fixed.keys() & searched.keys())
         raise ConfigError(f"{name} is fixed by --set and searched by {space}; leave one of them out")
+    searched = {name: dimension for name, dimension in searched.items() if name not in fixed}
+    if not searched:
+        what = "every setting that is searched is fixed by --set" if fixed else "it has no settings to search"
+        raise ConfigError(f"there is nothing to tune for {method.name}: {what}; choose another --model or --space")
     if epochs is not None:
         if "epochs" not in settings or "epochs" in searched:
             reason = f"{space} searches them" if "epochs" in searched else f"{method.name} has none"
             raise ConfigError(f"--epochs {epochs}: {reason}; leave it out")
         fixed["epochs"] = min(epochs, settings["epochs"])
-    searched = {name: dimension for name, dimension in searched.items() if name not in fixed}
-    if not searched:
-        what = "every setting that is searched is fixed by --set" if fixed else "it has no settings to search"
-        raise ConfigError(f"there is nothing to tune for {method.name}: {what}; choose another --model or --space")
     return fixed, searched
 
 

@@ -34,8 +34,9 @@ def commands_of(
 
 def _flag_of(option: str) -> str:
     """Return the flag that sets a data option, such as --user-column for `user`."""
-    annotation = inspect.signature(data_options).parameters[option].annotation
-    return str(get_args(annotation)[1].param_decls[0])
+    declared = get_args(inspect.signature(data_options).parameters[option].annotation)[1]
+    # typer takes the first name for a default until it has seen the annotation.
+    return str(next(iter(declared.param_decls or [declared.default])))
 
 
 def _words(flag: str, value: Any) -> list[str]:

@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
 from rankformer.evaluation.evaluator import measure, rank
 from rankformer.evaluation.ground_truth import GroundTruth
 from rankformer.evaluation.metrics import Metric, parse_metrics
 from rankformer.retrieval.seen_items import SeenItems
+from rankformer.retrieval.top_k import Scorer
 
 
 @dataclass(frozen=True, eq=False)
 class RankingValidator:
-    """Calls with embeddings, answers with metrics on the validation part.
+    """Calls with embeddings or another scorer, answers with metrics on the validation part.
 
     Attributes:
         truth: the validation lines of the users that have any.
@@ -30,17 +30,17 @@ class RankingValidator:
     popularity: NDArray[np.int64]
     metrics: tuple[Metric, ...]
 
-    def __call__(self, embeddings: Embeddings) -> dict[str, float]:
+    def __call__(self, scorer: Scorer) -> dict[str, float]:
         """Return the mean of each metric over the users with a validation line."""
         longest = max(metric.cutoff for metric in self.metrics)
-        outcome, _ = rank(embeddings.detach(), self.truth, self.seen, self.popularity, longest)
+        outcome, _ = rank(scorer, self.truth, self.seen, self.popularity, longest)
         return {str(metric): float(np.mean(measure(metric, outcome))) for metric in self.metrics}
 
 
 def make_validator(
     train: Interactions, valid: Interactions, metric: str | Sequence[str] = "ndcg@20"
 ) -> RankingValidator:
-    """Return a function from `Embeddings` to the metrics on `valid`, the pairs of `train` left out of the lists.
+    """Return a function from a scorer such as `Embeddings` to the metrics on `valid`; no list holds a pair of `train`.
 
     It gives what `evaluate(..., mask="train")` gives on the same parts.
 

@@ -44,7 +44,9 @@ def show_ablation(request: Request, results: Results) -> Content:
         }
     origins = {data.name: request.settings_of(data.name, "rankformer").origin for data in request.datasets}
     notes = (
-        "Settings apart from the one named: " + "; ".join(f"{name}: {origin}" for name, origin in origins.items()) + ".",
+        "Settings apart from the one named: "
+        + "; ".join(f"{name}: {origin}" for name, origin in origins.items())
+        + ".",
         "Recall is recall_capped@20. Without the offset (alpha = 0) the sums of Eq. 8 over untouched items are "
         "estimates, as in the authors' code: the linear form is exact from alpha = 2 on.",
         "A training whose numbers stop being finite counts with its best validation before that.",
@@ -101,4 +103,5 @@ def _order(dataset: str, rows: dict[str, Row]) -> str:
     papers = sorted(VARIANTS, key=lambda variant: ABLATION[dataset][variant].ndcg)
     if ours == papers:
         return f"{dataset}: the paper's order of effects, from worst to best {', '.join(ours)}."
-    return f"{dataset}: not the paper's order. From worst to best ours is {', '.join(ours)}; the paper's {', '.join(papers)}."
+    orders = f"from worst to best ours is {', '.join(ours)}; the paper's is {', '.join(papers)}"
+    return f"{dataset}: not the paper's order of effects; {orders}."

@@ -61,11 +61,17 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """One or more panels, side by side, with a caption that also says what is to be seen."""
+    """One or more panels, side by side.
+
+    Attributes:
+        caption: what is to be seen, for readers of the report.
+        panels: from left to right.
+        remark: small words on the picture itself, which stay with it wherever it is taken.
+    """
 
     caption: str
     panels: tuple[Panel, ...]
-    footer: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True)

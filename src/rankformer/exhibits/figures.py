@@ -12,14 +12,19 @@ from rankformer.exhibits.summary import Row, Spread, shown, spread_of
 from rankformer.exhibits.untrained import VARIANTS
 
 LAYER_COUNTS = (1, 2, 3, 4, 5)
+VARIANT_NAMES = dict(
+    zip(
+        VARIANTS,
+        ("Rankformer", "Rankformer after its warm-up", "LightGCN, mean of its layers", "LightGCN, last layer"),
+        strict=True,
+    )
+)
 Curve = dict[float, Spread]  # x -> NDCG@20 over seeds
 
 
 def random_cells(request: Request) -> list[Cell]:
     """Return the untrained computations of figure-random."""
-    return [
-        cell for data in request.datasets for variant in VARIANTS for cell in _random_row(request, data, variant)
-    ]
+    return [cell for data in request.datasets for variant in VARIANTS for cell in _random_row(request, data, variant)]
 
 
 def show_random(request: Request, results: Results) -> Content:
@@ -30,14 +35,15 @@ def show_random(request: Request, results: Results) -> Content:
         for variant in VARIANTS:
             cells = [cell for cell in _random_row(request, data, variant) if cell.key in results]
             values = [results[cell.key][NDCG] for cell in cells]
-            curves[data.name][variant] = _curve(range(request.layers + 1), zip(*values, strict=True)) if values else {}
+            name = VARIANT_NAMES[variant]
+            curves[data.name][name] = _curve(range(request.layers + 1), zip(*values, strict=True)) if values else {}
     settings = {data.name: _random_settings(request, data, VARIANTS[0]) for data in request.datasets}
     used = "; ".join(f"{name}: tau = {each['tau']:g}, alpha = {each['alpha']:g}" for name, each in settings.items())
     notes = (
         f"Rows drawn from Normal(0, 0.1^2), width {next(iter(settings.values()))['embedding_dim']}; {used}; test part, "
         "training items left out.",
-        "The paper's caption leaves open whether Rankformer's warm-up is among the layers and whether LightGCN averages "
-        "its layers, as it does when it scores: both readings of each are drawn. The paper prints no numbers.",
+        "The paper's caption leaves open whether Rankformer's warm-up is among the layers and whether LightGCN takes "
+        "the mean of its layers, as it does when it scores: both readings of each are drawn. It prints no numbers.",
     )
     return _figure(request, curves, "layers", "number of layers", notes, whole_x=True, shape=random_shape)
 
@@ -69,7 +75,7 @@ def show_tau(request: Request, results: Results) -> Content:
         f"{coarse}. At tau = 0 the layers do nothing, so that point is one training shared by all lines.",
         _settings_note(request),
     )
-    return _figure(request, curves, "tau", "step size tau", notes, shape=tau_shape, footer=coarse)
+    return _figure(request, curves, "tau", "step size tau", notes, shape=tau_shape, remark=coarse)
 
 
 def alpha_cells(request: Request) -> list[Cell]:
@@ -89,7 +95,7 @@ def show_alpha(request: Request, results: Results) -> Content:
         _settings_note(request),
     )
     marks = (("x", 2.0, "alpha = 2, the paper's setting"),)
-    return _figure(request, curves, "alpha", "offset alpha", notes, shape=alpha_shape, footer=grid, marks=marks)
+    return _figure(request, curves, "alpha", "offset alpha", notes, shape=alpha_shape, remark=grid, marks=marks)
 
 
 def _random_settings(request: Request, data: DataCard, variant: str) -> dict[str, Any]:
@@ -137,7 +143,7 @@ def _figure(
     notes: tuple[str, ...],
     *,
     shape: Any,
-    footer: str = "",
+    remark: str = "",
     whole_x: bool = False,
     marks: tuple[tuple[str, float, str], ...] = (),
 ) -> Content:
@@ -157,7 +163,9 @@ def _figure(
         dataset: {label: {f"{x:g}": spread.to_dict() for x, spread in curve.items()} for label, curve in named.items()}
         for dataset, named in curves.items()
     }
-    picture = Picture(caption, tuple(panels), footer) if panels else None
+    trial = f"trial: trainings cut off after {request.epochs} epochs" if request.epochs is not None else ""
+    words = "; ".join(each for each in (remark, trial) if each)
+    picture = Picture(caption, tuple(panels), words) if panels else None
     return Content(tuple(findings), tuple(tables), picture, notes, data)
 
 

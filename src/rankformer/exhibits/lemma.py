@@ -76,7 +76,7 @@ def _problem(settings: dict[str, Any], seed: int) -> tuple[Callable[[Tensor], Te
     n, m, d = settings["users"], settings["items"], settings["embedding_dim"]
     positive = torch.rand(n, m, generator=generator) < 0.4
     positive[:, 0], positive[:, 1] = True, False  # every user has an item and lacks one
-    point = torch.randn((n + m) * d, generator=generator, dtype=torch.float64)
+    point = 0.5 * torch.randn((n + m) * d, generator=generator, dtype=torch.float64)
     # (n, m, m) weight of each triple: 1 / (d_u (m - d_u)) where i is u's and j is not (Eq. 1)
     triples = (positive[:, :, None] & ~positive[:, None, :]).double()
     triples /= triples.sum((1, 2), keepdim=True)

@@ -40,9 +40,7 @@ class Exhibit(NamedTuple):
 _TRAINED = frozenset({"dataset", "configs", "epochs"})
 
 EXHIBITS: dict[str, Exhibit] = {
-    "table-comparison": Exhibit(
-        "Performance comparison", 3, comparison_cells, show_comparison, _TRAINED | {"methods"}
-    ),
+    "table-comparison": Exhibit("Performance comparison", 3, comparison_cells, show_comparison, _TRAINED | {"methods"}),
     "table-ablation": Exhibit("Ablation study", 3, ablation_cells, show_ablation, _TRAINED),
     "table-runtime": Exhibit("Runtime comparison", 3, runtime_cells, show_runtime, _TRAINED | {"methods"}),
     "figure-random": Exhibit(

@@ -77,12 +77,11 @@ def run_cells(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions,
 Done = tuple[Cell, Result, float]
 
 
-def _in_this_process(
-    cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell
-) -> Iterator[Done]:
+def _in_this_process(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Iterator[Done]:
     with _threads(conditions.threads):
         for cell in cells:
-            tell(Step("begun", cell.label))
+            if cell.kind == "training":  # the others take moments
+                tell(Step("begun", cell.label))
 
             def on_event(event: dict[str, Any], cell: Cell = cell) -> None:
                 tell(Step("epoch", f"{cell.label}, epoch {event['epoch']}"))

@@ -30,7 +30,9 @@ def show_runtime(request: Request, results: Results) -> Content:
         rows = {method: Row.of(request.row(data, method), results) for method in methods}
         tables.append(_table(data, rows))
         findings += _sentence(data, rows)
-        values[data.name] = {method: {"published": _published(data, method), **rows[method].to_dict()} for method in methods}
+        values[data.name] = {
+            method: {"published": _published(data, method), **rows[method].to_dict()} for method in methods
+        }
     notes = (
         "Ours: means over seeds, on this machine's CPU unless said otherwise; validations are in the seconds to the "
         "best validation and not in those per epoch. Methods without epochs show the seconds of their fit.",

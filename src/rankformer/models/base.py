@@ -17,6 +17,7 @@ from rankformer.evaluation.evaluator import Evaluation
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.retrieval.aspect_scorer import AspectScorer
 from rankformer.retrieval.explanation import Explanation
 from rankformer.retrieval.fold_in import FoldIn
 from rankformer.retrieval.item_scorer import ItemScorer
@@ -50,11 +51,12 @@ class Learned(NamedTuple):
     """What a method hands over after learning.
 
     Attributes:
-        scorer: final vectors of the training users and of the items, or histories and weights between items.
+        scorer: final vectors of the training users and of the items, or histories and weights between items, or
+            several latents for each.
         fold_in: how vectors of other users come from their histories, None where there is no such rule or no vector.
     """
 
-    scorer: Embeddings | ItemScorer
+    scorer: Embeddings | ItemScorer | AspectScorer
     fold_in: FoldIn | None = None
 
 
@@ -114,7 +116,9 @@ class Model(ABC):
         learned = self.learn(train, valid, Workplace(log, folder, resume))
         scorer = learned.scorer
         if isinstance(scorer, Embeddings):
-            scorer = Embeddings(scorer.users.cpu(), scorer.items.cpu())
+            scorer = Embeddings(scorer.users.detach().cpu(), scorer.items.detach().cpu())
+        elif isinstance(scorer, AspectScorer):
+            scorer = scorer.cpu()
         self._recommender = Recommender(scorer, train.user_ids, train.item_ids, train, fold_in=learned.fold_in)
         self.log = log.events
         return self
@@ -209,7 +213,24 @@ class Model(ABC):
         del parameters
 
 
-class TableNetwork(nn.Module, ABC):
+class TrainedNetwork(nn.Module, ABC):
+    """A network that the one training loop trains; see `training.trainer` for what else it may have."""
+
+    @abstractmethod
+    def embeddings(self, graph: BipartiteGraph) -> Embeddings | AspectScorer:
+        """Return what scores, without noise."""
+
+    @abstractmethod
+    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+        """Return the scalar to minimise on a batch."""
+
+    def fold_in(self, graph: BipartiteGraph) -> FoldIn | None:
+        """Return how users are embedded from their histories; None where they have a vector of their own only."""
+        del graph
+        return None
+
+
+class TableNetwork(TrainedNetwork):
     """A network whose parameters start with one table of a row per node, trained by BPR."""
 
     def __init__(self, num_nodes: int, embedding_dim: int, seed: int) -> None:
@@ -226,11 +247,6 @@ class TableNetwork(nn.Module, ABC):
         z = self.propagate(graph)
         return Embeddings(z[: graph.num_users], z[graph.num_users :])
 
-    def fold_in(self, graph: BipartiteGraph) -> FoldIn | None:
-        """Return how users are embedded from their histories; None where they have a vector of their own only."""
-        del graph
-        return None
-
     def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
         """Return BPR on the batch, with the penalty on the table's rows."""
         z = self.propagate(graph)
@@ -240,24 +256,24 @@ class TableNetwork(nn.Module, ABC):
         return bpr_batch(z, self.table, triples, l2)
 
 
-class GradientModel(Model):
+class TrainedModel(Model):
     """A model trained by the one training loop."""
 
     settings: TrainingSettings
     settings_class: ClassVar[type[TrainingSettings]]
 
     @abstractmethod
-    def build(self, num_nodes: int) -> TableNetwork:
+    def network_for(self, num_users: int, num_items: int) -> TrainedNetwork:
         """Return the untrained network."""
 
-    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
-        """Set the parameters that training starts from; the network's own random start by default."""
+    def start(self, graph: BipartiteGraph) -> TrainedNetwork:
+        """Return the network that training starts from."""
+        return self.network_for(graph.num_users, graph.num_items)
 
     def learn(self, train_part: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
         """Return the embeddings of the best validation, or of the last epoch without a validation part."""
         graph = BipartiteGraph.from_interactions(train_part, self.device)
-        self._network = self.build(graph.num_nodes)
-        self.initialise(self._network, graph)
+        self._network = self.start(graph)
         self._network.to(self.device)
         validate = make_validator(train_part, valid, self.settings.metric) if valid is not None else None
         store, state = None, None
@@ -286,7 +302,7 @@ class GradientModel(Model):
             extra_numbers=lambda: {"log_events": place.log.sync()},
         )
         with torch.no_grad():
-            return Learned(self._network.embeddings(graph).detach(), self._network.fold_in(graph))
+            return Learned(self._network.embeddings(graph), self._network.fold_in(graph))
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the network's parameters at the best validation."""
@@ -295,11 +311,32 @@ class GradientModel(Model):
     def restore(self, parameters: dict[str, Tensor]) -> None:
         """Take back the network's parameters."""
         recommender = self.recommender
-        self._network = self.build(len(recommender.user_ids) + len(recommender.item_ids))
+        self._network = self.network_for(len(recommender.user_ids), len(recommender.item_ids))
         try:
             self._network.load_state_dict(parameters)
         except RuntimeError as error:
             raise RunFolderError(f"the stored parameters do not fit a {self.name} network: {error}") from error
+
+
+class GradientModel(TrainedModel):
+    """A trained model with a table of a row per node, users and items alike."""
+
+    @abstractmethod
+    def build(self, num_nodes: int) -> TableNetwork:
+        """Return the untrained network."""
+
+    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
+        """Set the parameters that training starts from; the network's own random start by default."""
+
+    def network_for(self, num_users: int, num_items: int) -> TableNetwork:
+        """Return the untrained network."""
+        return self.build(num_users + num_items)
+
+    def start(self, graph: BipartiteGraph) -> TableNetwork:
+        """Return the network that training starts from."""
+        network = self.build(graph.num_nodes)
+        self.initialise(network, graph)
+        return network
 
 
 def choose_device(name: str) -> torch.device:

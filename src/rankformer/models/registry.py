@@ -7,6 +7,7 @@ from pathlib import Path
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.models.base import Model
 from rankformer.models.difformer import DIFFormer
+from rankformer.models.dualvae import DualVAE
 from rankformer.models.ease import EASE
 from rankformer.models.gf_cf import GFCF
 from rankformer.models.gformer import GFormer
@@ -29,6 +30,7 @@ MODELS: dict[str, type[Model]] = {
     "lightgcn": LightGCN,
     "xsimgcl": XSimGCL,
     "mf": MatrixFactorization,
+    "dualvae": DualVAE,
     "difformer": DIFFormer,
     "sgformer": SGFormer,
     "gformer": GFormer,

@@ -15,6 +15,7 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
 from rankformer.errors import ConfigError, DataError, NotSupportedError
+from rankformer.retrieval.aspect_scorer import AspectScorer
 from rankformer.retrieval.explanation import Explanation, Reason
 from rankformer.retrieval.fold_in import FoldIn, Histories
 from rankformer.retrieval.history_scorer import FoldInScorer, HistoryScorer
@@ -30,7 +31,7 @@ class Recommender:
     """A scorer together with the ids, the history and the titles needed to answer people.
 
     Attributes:
-        scorer: scores of all items for a batch of user indices; `Embeddings` and `ItemScorer` are two.
+        scorer: scores of all items for a batch of user indices; `Embeddings`, `ItemScorer` and `AspectScorer` do.
         user_ids: raw ids of the users the scorer knows, position = index.
         item_ids: raw ids of the items, position = index.
         history: what each user has touched, over these same ids; such items are left out of the lists.
@@ -223,7 +224,7 @@ class Recommender:
     @property
     def can_fold_in(self) -> bool:
         """Whether users outside the training data can be answered."""
-        return isinstance(self.scorer, ItemScorer) or self.fold_in is not None
+        return isinstance(self.scorer, ItemScorer | AspectScorer) or self.fold_in is not None
 
     @property
     def can_explain(self) -> bool:
@@ -233,10 +234,10 @@ class Recommender:
     @property
     def can_find_similar(self) -> bool:
         """Whether items can be compared."""
-        return isinstance(self.scorer, Embeddings | ItemScorer)
+        return isinstance(self.scorer, Embeddings | ItemScorer | AspectScorer)
 
     def _by_history(self) -> HistoryScorer:
-        if isinstance(self.scorer, ItemScorer):
+        if isinstance(self.scorer, ItemScorer | AspectScorer):
             return self.scorer
         if self.fold_in is None:
             raise NotSupportedError(
@@ -270,7 +271,8 @@ class Recommender:
     @cached_property
     def _unit_items(self) -> Tensor:
         """The item vectors at length 1, zero vectors left zero, (m, d)."""
-        return torch.nn.functional.normalize(self.embeddings.items.detach(), dim=1)
+        items = self.scorer.item_vectors if isinstance(self.scorer, AspectScorer) else self.embeddings.items
+        return torch.nn.functional.normalize(items.detach(), dim=1)
 
     def _length(self, k: int) -> int:
         """Return the length that lists of k can have here."""

@@ -1,7 +1,11 @@
 """The only training loop: full batch or mini-batch, early stopping, checkpoints, bitwise resume.
 
 Nothing in it has hidden state. Negatives are a pure function of (seed, step, edge), batches of (seed, epoch), so that
-parameters, Adam's moments and five numbers are the whole state of a run.
+parameters, buffers, Adam's moments and five numbers are the whole state of a run.
+
+A step learns from pairs, each with a negative, and moves every parameter. A network may depart from both: where it has
+`batches`, its steps learn from the nodes that gives; a parameter that a loss does not reach is not moved, nor are its
+moments; and where it has `after_step`, that may overwrite its buffers.
 """
 
 import math
@@ -13,7 +17,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rankformer.embeddings import Embeddings
 from rankformer.errors import TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler, random_bits
@@ -34,12 +37,21 @@ class Batch:
         negatives: (B,) item node of each edge's negative.
         seed: of the run.
         step: number of this step, from 1; with the seed it decides every random draw of the step.
+        nodes: (b,) what a network's own batch consists of, in place of edges and negatives.
     """
 
     edges: Tensor | None
     negatives: Tensor
     seed: int
     step: int
+    nodes: Tensor | None = None
+
+
+class Answer(Protocol):
+    """What a network gives to be validated, `Embeddings` or another scorer."""
+
+    def is_finite(self) -> bool:
+        """Whether every number is finite."""
 
 
 class Network(Protocol):
@@ -48,8 +60,18 @@ class Network(Protocol):
     def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
         """Return the scalar to minimise on a batch."""
 
-    def embeddings(self, graph: BipartiteGraph) -> Embeddings:
+    def embeddings(self, graph: BipartiteGraph) -> Answer:
         """Return the final vectors, without noise."""
+
+
+class StagedNetwork(Network, Protocol):
+    """A network that says what its steps learn from, and has state besides its parameters."""
+
+    def batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
+        """Yield the nodes of each step of an epoch, decided by these numbers alone."""
+
+    def after_step(self, graph: BipartiteGraph, batch: Batch) -> None:
+        """Overwrite buffers, as the parameters now say; every draw is decided by the batch's seed and step."""
 
 
 @dataclass
@@ -71,7 +93,7 @@ def train(
     settings: TrainingSettings,
     *,
     seed: int,
-    validate: Callable[[Embeddings], dict[str, float]] | None = None,
+    validate: Callable[[Any], dict[str, float]] | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
     store: CheckpointStore | None = None,
     resume_from: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
@@ -80,11 +102,11 @@ def train(
     """Train the network in place and return where the run ended; it holds the parameters of the best validation.
 
     Args:
-        network: an `nn.Module` that fulfils `Network`.
+        network: an `nn.Module` that fulfils `Network`, or `StagedNetwork`.
         graph: the training pairs.
         settings: the knobs of the loop.
         seed: decides negatives and batches.
-        validate: gives the metrics of embeddings; without it the last epoch counts as the best.
+        validate: gives the metrics of what the network answers; without it the last epoch counts as the best.
         on_event: called with one dictionary per epoch and per validation.
         store: where checkpoints go; None keeps none.
         resume_from: what `store.load()` returned.
@@ -117,7 +139,8 @@ class TrainingLoop:
 
     def __init__(self, network: nn.Module, graph: BipartiteGraph, settings: TrainingSettings, seed: int) -> None:
         self.network, self.graph, self.settings, self.seed = network, graph, settings, seed
-        self.sampler = NegativeSampler.of(graph)
+        self.staged = hasattr(network, "batches")
+        self.sampler = None if self.staged else NegativeSampler.of(graph)
         self.parameters = list(network.parameters())
         self.optimizer = Adam(self.parameters)
         self.best: dict[str, Tensor] = {}
@@ -125,14 +148,18 @@ class TrainingLoop:
 
     def one_epoch(self) -> float:
         """Do all steps of one epoch; return the mean loss."""
-        losses = [self.one_step(edges) for edges in self._batches()]
+        losses = [self.one_step(chosen) for chosen in self._batches()]
         return sum(losses) / len(losses)
 
-    def one_step(self, edges: Tensor | None) -> float:
-        """Do one optimiser step; return its loss, or stop if anything is not finite."""
+    def one_step(self, chosen: Tensor | None) -> float:
+        """Do one optimiser step; return its loss, or stop if anything is not finite.
+
+        Args:
+            chosen: edge numbers, None for all, or the nodes of a network that has its own batches.
+        """
         self.progress.step += 1
         step = self.progress.step
-        batch = Batch(edges, self.sampler.draw(self.seed, step, edges), self.seed, step)
+        batch = self._batch(chosen)
         self.optimizer.clear_gradients()
         loss: Tensor = self.network.loss(self.graph, batch, self.settings.l2)  # type: ignore[operator]
         loss.backward()  # type: ignore[no-untyped-call]
@@ -148,12 +175,14 @@ class TrainingLoop:
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
         self.optimizer.step(self.learning_rate)
+        if self.staged:
+            self.network.after_step(self.graph, batch)  # type: ignore[operator]
         return value
 
-    def embeddings(self) -> Embeddings:
+    def embeddings(self) -> Answer:
         """Return the current final vectors, or stop if any is not finite."""
         with torch.no_grad():
-            result: Embeddings = self.network.embeddings(self.graph)  # type: ignore[operator]
+            result: Answer = self.network.embeddings(self.graph)  # type: ignore[operator]
         if not result.is_finite():
             raise TrainingError(
                 f"step {self.progress.step} (epoch {self.progress.epoch}): the embeddings are not finite; "
@@ -212,7 +241,16 @@ class TrainingLoop:
         turn = math.pi * (self.progress.epoch - 1) / self.settings.epochs
         return self.settings.learning_rate * (0.5 + 0.5 * math.cos(turn))
 
+    def _batch(self, chosen: Tensor | None) -> Batch:
+        step = self.progress.step
+        if self.sampler is None:
+            return Batch(None, torch.empty(0), self.seed, step, nodes=chosen)
+        return Batch(chosen, self.sampler.draw(self.seed, step, chosen), self.seed, step)
+
     def _batches(self) -> Iterator[Tensor | None]:
+        if self.staged:
+            yield from self.network.batches(self.graph, self.seed, self.progress.epoch)  # type: ignore[operator]
+            return
         size = self.settings.batch_size
         if size is None or size >= self.graph.num_edges:
             yield None

@@ -22,7 +22,7 @@ FIRST_VALIDATIONS = 3  # that every trial may have
 
 
 def require_optuna() -> None:
-    """Raise a ConfigError that names the extra, if optuna is not installed."""
+    """Raise a ConfigError that names the extra if optuna is not installed; if it is, keep it from chatting."""
     try:
         import optuna
     except ImportError as error:
@@ -73,6 +73,7 @@ class Judge:
 def _study_of(
     trials: Sequence[Trial], distributions: "dict[str, optuna.distributions.BaseDistribution]", **options: Any
 ) -> "optuna.Study":
+    require_optuna()
     import optuna
     from optuna.trial import TrialState, create_trial
 

@@ -143,7 +143,7 @@ def _range(where: str, described: dict[str, Any], field: FieldInfo) -> Range:
 
 def _checked(where: str, value: Any, field: FieldInfo) -> Value:
     """Return a value that the setting may have, by its own type and bounds; how settings fit together shows later."""
-    rules: Any = Annotated[field.annotation, *field.metadata]
+    rules: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     allowed: TypeAdapter[Value] = TypeAdapter(rules)
     try:
         if isinstance(value, float) and not math.isfinite(value):

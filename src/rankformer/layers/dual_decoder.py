@@ -1,0 +1,118 @@
+"""DualVAE's decoder: likelihood and neighbourhood vectors of a batch, with a backward written by hand.
+
+For aspects a = 1..A, latents z_a (b, d) of the batch and B_a (m, d) of the opposite side, w (A, m) its attention, f the
+decoders; link is the sigmoid, or nothing for the multinomial likelihood:
+
+    T_a = tanh(f(z_a) f'(B_a)^T)     G_a = z_a B_a^T + T_a     S_a = link(G_a)     R_a = S_a w_a
+    Y = sum_a R_a     L = 1/b sum_rows likelihood(x, Y)     v_a = R_a B_a
+
+and with D = dL/dY and V_a the gradient arriving at v_a, dot meaning elementwise products:
+
+    dR_a = D + V_a B_a^T     dG_a = dR_a . w_a . link'(G_a)     dz_a = dG_a B_a     df_a = (dG_a . (1 - T_a^2)) f'(B_a)
+    dw_a = column sums of dR_a . S_a
+
+The opposite side is constant. Columns are taken a block at a time, all aspects of a block together: forward and
+backward keep nothing of size b x m, the backward computes T and S anew from z and f(z), and the few (A, b, block)
+arrays stay in the cache.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankformer.aspects import bent_products, mix_aspects
+from rankformer.layers.binary_rows import BinaryRows
+from rankformer.layers.likelihoods import Block, Likelihood
+
+_ENTRIES_AT_ONCE = 2**18  # of an (A, b, block) array
+
+
+class Opposite(NamedTuple):
+    """What a batch is decoded against, constant while its side is trained.
+
+    Attributes:
+        latents: (A, m, d) B.
+        decoded: (A, m, q) f'(B).
+    """
+
+    latents: Tensor
+    decoded: Tensor
+
+
+def _blocks(rows: BinaryRows, columns: int, aspects: int) -> Iterator[Block]:
+    """Yield the ones of each block of columns."""
+    width = min(columns, max(64, _ENTRIES_AT_ONCE // (aspects * rows.num_rows)))
+    sorted_columns, sorted_rows = rows.columns[rows.order], rows.rows[rows.order]
+    starts = torch.arange(0, columns + width, width, device=rows.columns.device)
+    ends = torch.searchsorted(sorted_columns, starts).tolist()
+    for number, start in enumerate(range(0, columns, width)):
+        span = slice(ends[number], ends[number + 1])
+        stop = min(columns, start + width)
+        flat = sorted_rows[span] * (stop - start) + (sorted_columns[span] - start)
+        yield Block(slice(start, stop), sorted_rows[span], flat)
+
+
+class _Decode(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, decoded: Tensor, attention: Tensor, other: Opposite, rows: BinaryRows, rule: Likelihood
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(z, decoded, attention)
+        ctx.other, ctx.rows, ctx.rule = other, rows, rule
+        weighted = other.latents * attention[:, :, None]  # (A, m, d)
+        v = torch.zeros_like(z)
+        for block in _blocks(rows, weighted.shape[1], len(z)):
+            at = block.columns
+            s = bent_products(decoded, other.decoded[:, at]).baddbmm_(z, other.latents[:, at].mT)
+            if rule.bounded:
+                s.sigmoid_()
+            rule.add(mix_aspects(s, attention[:, at]), block)
+            v.baddbmm_(s, weighted[:, at])
+        return rule.total() / rows.num_rows, v
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, None, None, None]:
+        z, decoded, attention = ctx.saved_tensors
+        other: Opposite = ctx.other
+        rule: Likelihood = ctx.rule
+        share = torch.zeros_like(z[0, 0, 0]) if grads[0] is None else grads[0] / ctx.rows.num_rows
+        grad_v = grads[1]
+        grad_z, grad_decoded = torch.zeros_like(z), torch.zeros_like(decoded)
+        grad_attention = torch.zeros_like(attention) if ctx.needs_input_grad[2] else None
+        for block in _blocks(ctx.rows, attention.shape[1], len(z)):
+            at = block.columns
+            latents, other_decoded, w = other.latents[:, at], other.decoded[:, at], attention[:, at]
+            t = bent_products(decoded, other_decoded)
+            s = torch.baddbmm(t, z, latents.mT)
+            if rule.bounded:
+                s.sigmoid_()
+            slope = rule.slope(mix_aspects(s, w), block).mul_(share)  # (b, B)
+            grad = slope.expand_as(s) if grad_v is None else torch.baddbmm(slope, grad_v, latents.mT)  # dR
+            if grad_attention is not None:
+                grad_attention[:, at] = (grad * s).sum(1)
+            grad = grad * w[:, None]
+            if rule.bounded:
+                torch.ops.aten.sigmoid_backward(grad, s, grad_input=grad)
+            grad_z.baddbmm_(grad, latents)
+            torch.ops.aten.tanh_backward(grad, t, grad_input=grad)
+            grad_decoded.baddbmm_(grad, other_decoded)
+        return grad_z, grad_decoded, grad_attention, None, None, None
+
+
+def decode(
+    z: Tensor, decoded: Tensor, attention: Tensor, other: Opposite, rows: BinaryRows, rule: Likelihood
+) -> tuple[Tensor, Tensor]:
+    """Return the log-likelihood, a mean over the rows, and the neighbourhood vectors v (A, b, d).
+
+    Args:
+        z: (A, b, d) latents of the batch.
+        decoded: (A, b, q) f(z).
+        attention: (A, m) w.
+        other: the opposite side.
+        rows: the batch's rows x.
+        rule: a likelihood that has seen nothing yet.
+    """
+    return _Decode.apply(z, decoded, attention, other, rows, rule)  # type: ignore[no-any-return, no-untyped-call]

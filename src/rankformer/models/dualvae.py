@@ -1,0 +1,280 @@
+"""DualVAE: two variational autoencoders, of users and of items, that decode with each other's latents.
+
+Guo et al., "DualVAE: Dual Disentangled Variational AutoEncoder for Recommendation", SDM 2024.
+
+Every user has A latents theta_u,a, every item A latents beta_i,a, of width d. The user side, x_u a row of X in {0,1}:
+
+    attention        w[a, i] = softmax over a of beta_i,a . c_a                         c_a: fixed random prototypes
+    encoder          o_a = act( (x_u * w_a) W_1 + b_1 ),   mu_a = o_a W_m + b_m,   s_a = sigmoid( o_a W_s + b_s )
+    latents          z_a = mu_a + s_a * noise
+    reconstruction   Y_ui = sum_a R_a,   R_a = w[a, i] sigmoid( z_a . beta_i,a + tanh( f_u(z_a) . f_i(beta_i,a) ) )
+    neighbourhood    v_a = sum_i R_a beta_i,a
+    loss             L = kl_weight KL - mean_u sum_i [ x_ui ln(Y_ui + 1e-10) - Y_ui ] + cl_weight CL
+    KL               1/A sum_a mean_u sum_d (mu^2 + s^2 - 1 - 2 ln s) / 2
+    CL               -mean_u sum_a ln [ e(v_ua, z_ua) / ( sum_a' e(v_ua, z_ua') + sum_u' e(v_ua, z_u'a) ) ],
+                     e(v, z) = exp( cos(v, z) / cl_temperature ), u' over the batch
+    score            y_ui = sum_a w*[a, i] sigmoid( mu_u,a . mu_i,a + tanh( f_u(mu_u,a) . f_i(mu_i,a) ) )
+
+f_u and f_i are a linear layer with the activation, all weights are shared by the aspects. The item side is the mirror
+image, over columns of X and theta. An epoch trains the item side, in batches of items against constant theta, then the
+user side against the new beta. After each step the batch is encoded once more and its samples z replace its theta or
+beta, which thus are state and not parameters. In the end the means stand for the latents: those of items, then those of
+users, whose attention is that of the last sampled beta; w* is the attention of the items' means.
+
+Savings, all exact: the first layer is a sparse product; the second pass of a step is the encoder alone; attention and
+f of the opposite side are computed once per phase; no array of size b x m stands (`layers.dual_decoder`).
+
+Departures from the authors' program, which was the reference, the paper's text being out of reach: s >= 1e-6 under the
+logarithm; training stops on a validation part, while theirs runs all epochs; users and items without a pair have
+latents of 0. Like theirs, the prototypes c are never trained by default, though the program means them to be:
+`train_prototypes`. Its batches are always the same, in a fixed order: `shuffle`. With the multinomial likelihood
+sigmoids are dropped, in the score too, and a softmax over all columns is taken of Y. Repeated pairs count once.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from rankformer.aspects import ACTIVATIONS
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.negatives import random_bits
+from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_rows
+from rankformer.layers.dual_decoder import Opposite, decode
+from rankformer.layers.likelihoods import likelihood_of
+from rankformer.layers.seeded import generator_of, uniform_linear
+from rankformer.models.base import TrainedModel, TrainedNetwork
+from rankformer.retrieval.aspect_scorer import AspectScorer, Parts
+from rankformer.training.settings import TrainingSettings
+from rankformer.training.trainer import Batch
+from rankformer.training.weight_decay import weight_decay
+
+_START, _NOISE, _REFRESH = range(3)  # streams of randomness
+_SMALLEST_SCALE = 1e-6
+
+
+class DualVAESettings(TrainingSettings):
+    """Knobs of DualVAE."""
+
+    epochs: int = Field(default=200, ge=1)
+    """Most passes over all items and all users."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Adam's step size."""
+    l2: float = Field(default=0.0, ge=0)
+    """Weight decay of the heads and decoders; the paper has none."""
+    batch_size: int | None = Field(default=128, ge=1)
+    """Items or users per step, which are also each other's contrast; none means all of one side in one step."""
+    validate_every: int = Field(default=10, ge=1)
+    """Epochs between validations, and between checkpoints."""
+    patience: int = Field(default=5, ge=1)
+    """Validations without a better value before training stops."""
+
+    num_aspects: int = Field(default=5, ge=1)
+    """Latents A of each user and item."""
+    embedding_dim: int = Field(default=20, ge=1)
+    """Width d of a latent."""
+    hidden_dim: int = Field(default=40, ge=1)
+    """Width h inside the encoders."""
+    decoder_dim: int = Field(default=40, ge=1)
+    """Width q of the decoders."""
+    activation: Literal["tanh", "sigmoid", "relu", "elu"] = "tanh"
+    """What bends the layers of encoders and decoders."""
+    likelihood: Literal["poisson", "bernoulli", "gaussian", "multinomial"] = "poisson"
+    """How the reconstruction is compared with the row."""
+    kl_weight: float = Field(default=1.0, ge=0)
+    """Weight of the distance of the latents from a standard normal distribution."""
+    cl_weight: float = Field(default=0.01, ge=0)
+    """Weight of the contrast between latents and neighbourhoods."""
+    cl_temperature: float = Field(default=0.2, gt=0)
+    """Temperature of the contrast."""
+    train_prototypes: bool = False
+    """Whether the aspects' prototypes are learned, or stay as drawn, as in the authors' program."""
+    shuffle: bool = False
+    """Whether each epoch puts users and items into other batches."""
+
+
+def aspect_attention(latents: Tensor, prototypes: Tensor) -> Tensor:
+    """Return how much an entity belongs to each aspect, (A, m), summing to 1 over aspects.
+
+    Args:
+        latents: (A, m, d).
+        prototypes: (A, d).
+    """
+    return torch.bmm(latents, prototypes[:, :, None])[:, :, 0].softmax(0)
+
+
+def divergence(mean: Tensor, scale: Tensor) -> Tensor:
+    """Return the KL divergence from the standard normal, summed over d, the mean over rows and aspects (A, b, d)."""
+    scale = scale.clamp(min=_SMALLEST_SCALE)
+    return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(2).mean()
+
+
+def aspect_contrast(z: Tensor, v: Tensor, temperature: float) -> Tensor:
+    """Return -mean_r sum_a ln(pos / den) of latents z and neighbourhoods v, (A, b, d); den holds the positive twice."""
+    z, v = normalize(z, dim=2), normalize(v, dim=2) / temperature
+    by_aspect = torch.einsum("ard,crd->arc", v, z)  # (A, b, A)
+    by_row = torch.bmm(v, z.mT)  # (A, b, b)
+    norm = torch.cat([by_aspect, by_row], dim=2).logsumexp(2)
+    return (norm - (v * z).sum(2)).sum(0).mean()
+
+
+class Side(nn.Module):
+    """The autoencoder of one side, users or items, and its current latents.
+
+    Args:
+        size: how many entities the side has.
+        columns: how many the opposite side has.
+        settings: of the method.
+        generator: decides the start.
+    """
+
+    latents: Tensor
+
+    def __init__(self, size: int, columns: int, settings: DualVAESettings, generator: torch.Generator) -> None:
+        super().__init__()
+        a, d, h = settings.num_aspects, settings.embedding_dim, settings.hidden_dim
+        first = uniform_linear(columns, h, generator)
+        self.table, self.bias = nn.Parameter(first.weight.detach().T.contiguous()), first.bias  # a row per column
+        self.mean, self.scale = uniform_linear(h, d, generator), uniform_linear(h, d, generator)
+        self.decoder = uniform_linear(d, settings.decoder_dim, generator)
+        start = (2 * torch.rand(a, d, generator=generator) - 1) / d**0.5
+        self.prototypes = nn.Parameter(start, requires_grad=settings.train_prototypes)
+        self.register_buffer("latents", 0.01 * torch.randn(a, size, d, generator=generator))
+        self.activation = ACTIVATIONS[settings.activation]
+
+    def encode(self, rows: BinaryRows, attention: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and scales of the rows' latents, (A, b, d) each, under the opposite side's attention."""
+        hidden = self.activation(weighted_rows(rows, self.table, attention) + self.bias)
+        return self.mean(hidden), torch.sigmoid(self.scale(hidden))
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return f of latents, (A, b, q)."""
+        return self.activation(self.decoder(latents))
+
+
+class DualVAENetwork(TrainedNetwork):
+    """Both autoencoders; a batch is of users or of items, and moves the parameters of that side alone."""
+
+    def __init__(self, num_users: int, num_items: int, settings: DualVAESettings, seed: int) -> None:
+        super().__init__()
+        self.settings = settings
+        generator = generator_of(seed, 0, _START)
+        self.users = Side(num_users, num_items, settings, generator)
+        self.items = Side(num_items, num_users, settings, generator)
+        self._rows: tuple[BipartiteGraph, BinaryMatrix] | None = None
+        self._phase: tuple[Side, Opposite, Tensor] | None = None
+        self.register_load_state_dict_post_hook(_forget_phase)  # type: ignore[no-untyped-call]
+
+    def batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
+        """Yield the nodes of each step of an epoch: all items that have a pair, then all such users."""
+        n, nodes = graph.num_users, torch.arange(graph.num_nodes, device=graph.device)
+        for side in (nodes[n:], nodes[:n]):
+            chosen = side[graph.degree[side] > 0]
+            if self.settings.shuffle:  # -epoch keeps clear of step numbers
+                chosen = chosen[torch.argsort(random_bits(seed, -epoch, chosen), stable=True)]
+            yield from torch.split(chosen, self.settings.batch_size or len(chosen))
+
+    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+        """Return the loss of a batch of users or of items."""
+        knobs = self.settings
+        own, rows, _ = self._batch(graph, batch)
+        other, attention = self._opposite(own)
+        mean, scale = own.encode(rows, attention)
+        z = mean + scale * _noise(mean, batch, _NOISE)
+        likelihood, v = decode(z, own.decode(z), attention, other, rows, likelihood_of(knobs.likelihood))
+        loss = knobs.kl_weight * divergence(mean, scale) - likelihood
+        if knobs.cl_weight:
+            loss = loss + knobs.cl_weight * aspect_contrast(z, v, knobs.cl_temperature)
+        return loss + weight_decay(own, l2)
+
+    def after_step(self, graph: BipartiteGraph, batch: Batch) -> None:
+        """Overwrite the latents of the batch by fresh samples from the encoder as it is now."""
+        with torch.no_grad():
+            own, rows, places = self._batch(graph, batch)
+            mean, scale = own.encode(rows, self._opposite(own)[1])
+            own.latents[:, places] = mean + scale * _noise(mean, batch, _REFRESH)
+
+    def embeddings(self, graph: BipartiteGraph) -> AspectScorer:
+        """Return the means of all latents, and what scores with them."""
+        users, items = self.users, self.items
+        over_users = aspect_attention(users.latents, items.prototypes)
+        over_items = aspect_attention(items.latents, users.prototypes)
+        item_means, user_means = self._means(graph, items, over_users), self._means(graph, users, over_items)
+        parts = Parts(
+            users=user_means,
+            items=item_means,
+            attention=aspect_attention(item_means, users.prototypes),
+            user_weight=users.decoder.weight,
+            user_bias=users.decoder.bias,
+            item_weight=items.decoder.weight,
+            item_bias=items.decoder.bias,
+            encoder_attention=over_items,
+            encoder_table=users.table,
+            encoder_bias=users.bias,
+            mean_weight=users.mean.weight,
+            mean_bias=users.mean.bias,
+        )
+        return AspectScorer(parts, self.settings.activation, self.settings.likelihood != "multinomial")
+
+    def _means(self, graph: BipartiteGraph, own: Side, attention: Tensor) -> Tensor:
+        """Return the means of a side's latents, (A, size, d); 0 for whoever has no pair."""
+        first, size = (0, graph.num_users) if own is self.users else (graph.num_users, graph.num_items)
+        nodes = torch.arange(first, first + size, device=graph.device)
+        mean, _ = own.encode(self._matrix(graph).rows(nodes), attention)
+        return mean * (graph.degree[nodes] > 0).to(mean.dtype)[:, None]
+
+    def _batch(self, graph: BipartiteGraph, batch: Batch) -> tuple[Side, BinaryRows, Tensor]:
+        """Return the side of a batch, its rows of X and its places among the side's latents."""
+        nodes = batch.nodes
+        assert nodes is not None
+        rows = self._matrix(graph).rows(nodes)
+        if int(nodes[0]) < graph.num_users:
+            return self.users, rows, nodes
+        return self.items, rows, nodes - graph.num_users
+
+    def _matrix(self, graph: BipartiteGraph) -> BinaryMatrix:
+        if self._rows is None or self._rows[0] is not graph:
+            self._rows = graph, BinaryMatrix.of(graph)
+        return self._rows[1]
+
+    def _opposite(self, own: Side) -> tuple[Opposite, Tensor]:
+        """Return what `own` decodes against and its attention (A, m).
+
+        All of it is constant until the opposite side is trained again, but for the attention of learned prototypes.
+        """
+        if self._phase is None or self._phase[0] is not own:
+            other = self.items if own is self.users else self.users
+            with torch.no_grad():
+                constant = Opposite(other.latents, other.decode(other.latents))
+                self._phase = own, constant, aspect_attention(other.latents, own.prototypes)
+        _, constant, attention = self._phase
+        if own.prototypes.requires_grad:
+            attention = aspect_attention(constant.latents, own.prototypes)
+        return constant, attention
+
+
+def _forget_phase(network: DualVAENetwork, keys: object) -> None:
+    """Drop the constants of a phase, which belong to a state that was replaced."""
+    del keys
+    network._phase = None
+
+
+def _noise(like: Tensor, batch: Batch, stream: int) -> Tensor:
+    """Return standard normal noise that depends on seed, step and stream alone."""
+    return torch.randn(like.shape, generator=generator_of(batch.seed, batch.step, stream)).to(like)
+
+
+class DualVAE(TrainedModel):
+    """DualVAE with the contract of every model: fit, recommend, similar_items, save, load."""
+
+    name = "dualvae"
+    paper = "Guo et al., DualVAE: Dual Disentangled Variational AutoEncoder for Recommendation, SDM 2024"
+    settings_class = DualVAESettings
+    settings: DualVAESettings
+
+    def network_for(self, num_users: int, num_items: int) -> DualVAENetwork:
+        """Return the untrained network."""
+        return DualVAENetwork(num_users, num_items, self.settings, self.seed)

@@ -1,0 +1,5 @@
+import json
+
+import pytest
+
+from tests.exhibits.conftest import write_parts

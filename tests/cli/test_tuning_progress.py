@@ -1,0 +1,50 @@
+from types import SimpleNamespace
+
+import pytest
+
+from rankformer.cli import tuning_progress
+from rankformer.cli.tuning_progress import TuningProgress
+from rankformer.tuning.trials import Trial, best_of
+
+TRIALS = [
+    Trial(0, "complete", {"l2": 0.5}, 0.25, 4, {4: 0.25}, 1.25),
+    Trial(1, "pruned", {"l2": 0.1}, 0.125, 2, {2: 0.125}, 0.5),
+    Trial(2, "failed", {"l2": 0.9}, problem="the loss is not finite"),
+]
+
+
+@pytest.fixture
+def study():
+    return SimpleNamespace(trials=TRIALS, best=best_of(TRIALS), objective=SimpleNamespace(metric="ndcg@20"))
+
+
+def test_lines_elsewhere(study, capsys):
+    with TuningProgress(5) as progress:
+        progress.begin(study)
+        progress.note_event({"event": "epoch", "epoch": 1, "seconds": 0.1})
+        for trial in TRIALS:
+            progress.note_trial(trial, study)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "3 of 5 trials are there already",
+        "trial 0 (1/5)  ndcg@20 0.2500 (best)  1.2 s  l2=0.5",
+        "trial 1 (2/5)  ndcg@20 0.1250 (pruned)  0.5 s  l2=0.1",
+        "trial 2 (3/5)  failed: the loss is not finite  0.0 s  l2=0.9",
+    ]
+
+
+def test_a_bar_on_a_terminal(study, monkeypatch, capsys):
+    monkeypatch.setattr(tuning_progress, "on_terminal", lambda: True)
+    with TuningProgress(5) as progress:
+        progress.begin(study)
+        progress.note_event({"event": "solved", "seconds": 0.1})
+        progress.note_event({"event": "epoch", "epoch": 7, "seconds": 0.1})
+        task = progress.bar.tasks[0]
+        assert (task.completed, task.total) == (3, 5)
+        assert task.fields["status"] == "epoch 7  best ndcg@20 0.2500 in trial 0"
+        progress.note_trial(TRIALS[0], study)
+        assert task.fields["status"] == "best ndcg@20 0.2500 in trial 0"
+    assert progress.bar.finished is False
+    assert not progress.bar.live.is_started
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,54 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankformer.data.source import DataSource
+from rankformer.exhibits.cells import DataCard
+from rankformer.exhibits.request import Request, RowSettings
+from rankformer.models.registry import model_class
+
+TINY = {
+    "rankformer": {"epochs": 4, "validate_every": 2, "embedding_dim": 4, "num_layers": 1, "start": "normal"},
+    "lightgcn": {"epochs": 4, "validate_every": 2, "embedding_dim": 4, "num_layers": 1},
+    "mf": {"epochs": 4, "validate_every": 2, "embedding_dim": 4},
+}
+
+
+def write_parts(folder: Path, users: int = 24, items: int = 18, seed: int = 0) -> Path:
+    """Write train, valid and test of users who like the items of their own colour."""
+    rng = np.random.default_rng(seed)
+    lines: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for user in range(users):
+        liked = [item for item in range(items) if (user + item) % 3 == 0 or rng.random() < 0.1]
+        for place, item in enumerate(rng.permutation(liked)):
+            lines["test" if place == 0 else "valid" if place == 1 else "train"].append(f"{user} {item}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, pairs in lines.items():
+        (folder / f"{part}.txt").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    return write_parts(tmp_path_factory.mktemp("data") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def card(folder) -> DataCard:
+    return DataCard.of(DataSource(source=str(folder)))
+
+
+def tiny_settings(dataset: str, method: str) -> RowSettings:
+    settings = model_class(method).settings_class(**TINY.get(method, {})).model_dump()
+    return RowSettings(settings, "made up for tests", f"rankformer train {dataset} --model {method} --out RUN")
+
+
+@pytest.fixture
+def request_for(card) -> Callable[..., Request]:
+    def build(**options: object) -> Request:
+        given = {"datasets": (card,), "absent": (), "seeds": (0,), "settings_of": tiny_settings, **options}
+        return Request(**given)
+
+    return build

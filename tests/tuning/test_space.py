@@ -1,0 +1,126 @@
+from typing import Literal
+
+import pytest
+from pydantic import Field
+
+from rankformer.errors import ConfigError
+from rankformer.models.popularity import Popularity
+from rankformer.models.registry import MODELS, model_class
+from rankformer.settings import Settings
+from rankformer.tuning.space import Choices, Range, make_space, read_space, space_of
+from rankformer.tuning.spaces import NOT_SEARCHED, SPACES
+
+
+class KnobSettings(Settings):
+    strength: float = Field(default=0.5, gt=0)
+    share: float = Field(default=0.3, ge=0, le=1)
+    rounds: int = Field(default=4, ge=3, le=6)
+    kind: Literal["a", "b"] = "a"
+    single: Literal["only"] = "only"
+    flag: bool = False
+    epochs: int = 5
+    limit: int | None = None
+    note: str = "x"
+
+
+class Knobs(Popularity):
+    name = "knobs"
+    settings_class = KnobSettings
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_method_has_a_space_that_its_settings_allow(name):
+    method = model_class(name)
+    space = space_of(method)
+    assert bool(space) == (name != "popularity")
+    assert not NOT_SEARCHED & space.keys()
+    for setting, dimension in space.items():
+        values = dimension.values if isinstance(dimension, Choices) else (dimension.low, dimension.high)
+        for value in values:
+            method(**{setting: value})
+
+
+def test_the_data_names_methods_that_exist():
+    assert SPACES.keys() <= MODELS.keys()
+
+
+def test_the_step_size_is_searched_around_the_methods_own():
+    assert space_of(model_class("rankformer"))["learning_rate"] == Range(0.01, 1.0, log=True)
+    assert space_of(model_class("xsimgcl"))["learning_rate"] == Range(1e-4, 1e-2, log=True)
+    assert space_of(model_class("mgformer"))["l2"] == Range(1e-6, 1e-2, log=True)  # its default is 0
+
+
+def test_a_method_without_an_entry_gets_what_its_settings_suggest():
+    assert space_of(Knobs) == {
+        "strength": Range(0.05, 5.0, log=True),
+        "share": Range(0.05, 0.95),
+        "rounds": Range(3, 6),
+        "kind": Choices(("a", "b")),
+        "flag": Choices((True, False)),
+    }
+
+
+def test_whole_numbers_stay_whole():
+    space = make_space(Knobs, {"rounds": {"low": 3, "high": 6}, "strength": {"low": 1, "high": 2}}, "here")
+    assert space["rounds"].whole
+    assert not space["strength"].whole
+    assert isinstance(space["strength"].low, float)
+
+
+def test_what_is_inside():
+    assert Range(1, 3).contains(3)
+    assert not Range(0.5, 2.0).contains(2.1)
+    assert not Range(0.5, 2.0).contains(None)
+    assert Choices((1, "a")).contains(1)
+    assert not Choices((1, "a")).contains(True)
+
+
+def test_a_file(tmp_path):
+    (tmp_path / "space.toml").write_text(
+        'kind = ["b", "a"]\n[strength]\nlow = 0.1\nhigh = 10\nlog = true\n', encoding="utf-8"
+    )
+    space = read_space(tmp_path / "space.toml", Knobs)
+    assert space == {"kind": Choices(("b", "a")), "strength": Range(0.1, 10.0, log=True)}
+    assert {name: dimension.to_json() for name, dimension in space.items()} == {
+        "kind": ["b", "a"],
+        "strength": {"low": 0.1, "high": 10.0, "log": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no setting"),
+        ("x = ", "is not TOML"),
+        ("strenght = {low = 1, high = 2}", "knobs has no setting 'strenght'; did you mean 'strength'?"),
+        ("strength = {low = 1, hihg = 2}", "unknown key 'hihg'; did you mean 'high'?"),
+        ("strength = {low = 1}", "with low; it needs both low and high"),
+        ("strength = {}", "with nothing; it needs both"),
+        ("strength = {low = 2, high = 2}", "from 2.0 to 2.0; low must be below high"),
+        ("strength = {low = -1, high = 2}", "has the value -1: input should be greater than 0"),
+        ("strength = {low = 1, high = inf}", "expected a finite number"),
+        ('strength = {low = "1", high = 2}', "has the value '1': input should be a valid number"),
+        ("strength = {low = 1, high = 2, log = 1}", "log = 1; expected true or false"),
+        ("share = {low = 0, high = 1, log = true}", "must start above 0"),
+        ("rounds = {low = 3.5, high = 6}", "has the value 3.5"),
+        ("kind = {low = 1, high = 2}", "give a list of choices"),
+        ('kind = ["a", "c"]', "has the value 'c': input should be 'a' or 'b'"),
+        ('kind = ["a"]', "at least two"),
+        ('kind = ["a", "a"]', "each named once"),
+        ("strength = 3", "use --set"),
+        ('metric = ["ndcg@5", "ndcg@20"]', "--set metric"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path, text, message):
+    path = tmp_path / "space.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_space(path, Knobs)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
+        read_space(tmp_path / "none.toml", Knobs)
