@@ -29,8 +29,8 @@ HELD_OUT = [2 * (user // 2 % (ITEMS // 2)) + user % 2 for user in range(USERS)]
 TASTELESS = {"popularity"}
 # Methods in which nothing is random, or nothing but the order of rounding.
 SEEDLESS = {"popularity", "item-knn", "ease", "gf-cf"}
-# Methods that score a history by weights between items, without a vector for anyone.
-VECTORLESS = {"item-knn", "ease", "gf-cf"}
+# Methods whose scores are no inner product of two vectors: weights between items, or several latents for each.
+VECTORLESS = {"item-knn", "ease", "gf-cf", "dualvae"}
 # Where a method has such a knob, this is enough for the checkerboard.
 SMALL = {"embedding_dim": 8, "epochs": 40, "validate_every": 10, "num_layers": 2, "learning_rate": 0.05}
 # What a method needs besides: with gamma 1 so few nodes spread over the whole sphere, and at that rate NodeFormer makes

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,9 @@ import pytest
 
 from rankformer.data.source import DataSource
 from rankformer.exhibits.cells import DataCard
+from rankformer.exhibits.content import Table
 from rankformer.exhibits.request import Request, RowSettings
+from rankformer.exhibits.trained import pack
 from rankformer.models.registry import model_class
 
 TINY = {
@@ -52,3 +55,31 @@ def request_for(card) -> Callable[..., Request]:
         return Request(**given)
 
     return build
+
+
+NOISE = np.random.default_rng(0).random(400) * 0.1
+
+
+def made_up(score: float, workers: int = 1) -> dict[str, object]:
+    """A training's result in which every user is near `score`, so that each outcome can be had."""
+    users = np.clip(score + NOISE - NOISE.mean(), 0, 1)
+    names = ("ndcg@20", "recall@20", "recall_capped@20")
+    course = {"epochs": 40, "best_epoch": 20, "seconds_per_epoch": 0.5, "seconds": 30.0, "seconds_to_best": 15.0}
+    return {
+        "metrics": dict.fromkeys(names, float(users.mean())),
+        "per_user": {name: pack(users) for name in names},
+        "course": course,
+        "failed": None,
+        "conditions": {"threads": 1, "workers": workers, "device": "cpu"},
+        "versions": {},
+        "protocol": {},
+    }
+
+
+def called(card: DataCard, name: str = "ali-display") -> DataCard:
+    """The same data under a name of the paper's."""
+    return replace(card, name=name)
+
+
+def table_row(table: Table, name: str) -> dict[str, str]:
+    return next(dict(zip(table.headings, row, strict=True)) for row in table.rows if row[0] == name)

@@ -1,8 +1,10 @@
-"""Compute one cell that takes a while; run as a program by `test_runner.py`, which kills it.
+"""Compute a cell and die of SIGKILL on the way, after some checkpoints; run as a program by `test_runner.py`.
 
 python kill_worker.py DATA CELLS
 """
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,13 +16,20 @@ from rankformer.exhibits.cells import Cell, DataCard, training_cell
 from rankformer.exhibits.compute import Conditions, compute
 from rankformer.models.matrix_factorization import MatrixFactorizationSettings
 
+LAST_EPOCH = 13
+
 
 def long_cell(folder: Path) -> Cell:
-    """A training with many checkpoints, each a chance to be killed at."""
-    settings = MatrixFactorizationSettings(epochs=400, validate_every=5, patience=100, embedding_dim=4)
+    """A training of 30 epochs with a checkpoint every 5."""
+    settings = MatrixFactorizationSettings(epochs=30, validate_every=5, patience=100, embedding_dim=4)
     return training_cell(DataCard.of(DataSource(source=str(folder))), "mf", settings.model_dump(), 0)
+
+
+def die_late(event: dict[str, object]) -> None:
+    if event["epoch"] == LAST_EPOCH:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    compute(long_cell(Path(sys.argv[1])), ResultCache(Path(sys.argv[2])), Conditions())
+    compute(long_cell(Path(sys.argv[1])), ResultCache(Path(sys.argv[2])), Conditions(), die_late)

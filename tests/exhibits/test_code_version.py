@@ -54,6 +54,7 @@ def test_the_version_changes_with_a_file_it_builds_on(tmp_path, monkeypatch):
 
     def version() -> str:
         module._imports.cache_clear()
+        module._digest.cache_clear()
         return module.code_version.__wrapped__("rankformer.top")
 
     before = version()

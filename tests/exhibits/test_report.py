@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 import pytest
 
 from rankformer.exhibits.content import Content, Line, Panel, Picture, Table
-from rankformer.exhibits.pictures import draw
 from rankformer.exhibits.report import document_of, head_of, write_report
 
 HOSTILE = "<script>alert(1)</script>\"'|$\\frac{`*_"
@@ -82,13 +81,6 @@ def test_every_file_is_there_and_names_how_it_came_about(head, tmp_path):
     assert "24 users x 18 items" in lines["data"]
 
 
-def test_a_picture_is_png_and_svg_and_the_same_each_time():
-    first, second = draw(PICTURE), draw(PICTURE)
-    assert first.png.startswith(b"\x89PNG")
-    assert b"<svg" in first.svg
-    assert first.svg == second.svg
-
-
 def test_without_matplotlib_tables_still_work_and_the_figure_says_what_to_install(head, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     paths, problems = write_report(tmp_path, "figure", head, CONTENT)
@@ -96,8 +88,3 @@ def test_without_matplotlib_tables_still_work_and_the_figure_says_what_to_instal
     assert "pip install 'rankformer[plots]'" in problems[0]
     for ending in ("md", "html"):
         assert "matplotlib is not installed" in (tmp_path / f"figure.{ending}").read_text()
-
-
-def test_a_row_of_another_width_is_a_mistake():
-    with pytest.raises(ValueError, match="2 headings"):
-        Table("t", ("a", "b"), (("1",),))

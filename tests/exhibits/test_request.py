@@ -14,6 +14,7 @@ def test_a_trial_bounds_epochs_and_validates_at_least_once(request_for, card):
 def test_a_row_has_a_cell_per_seed_and_none_for_an_unknown_method(request_for, card):
     cells = request_for(seeds=(0, 1, 2)).row(card, "mf")
     assert [cell.seed for cell in cells] == [0, 1, 2]
+    assert len(request_for(seeds=(0, 1, 2)).row(card, "popularity")) == 1
     assert request_for().row(card, "not yet written") == []
 
 

@@ -1,19 +1,18 @@
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rankformer.errors import DataError, TrainingError
 from rankformer.exhibits.cache import ResultCache
 from rankformer.exhibits.cells import Cell, load_parts, training_cell
-from rankformer.exhibits.compute import Conditions, compute
+from rankformer.exhibits.compute import Conditions, StaleError, compute
 from rankformer.exhibits.runner import known_results, run_cells
 
 from .conftest import tiny_settings, write_parts
-from .kill_worker import long_cell
+from .kill_worker import LAST_EPOCH, long_cell
 
 WORKER = Path(__file__).with_name("kill_worker.py")
 MF = tiny_settings("tiny", "mf").settings
@@ -67,6 +66,13 @@ def test_only_what_changed_is_computed(card, cache):
     assert len(results) == 3
 
 
+def test_a_method_without_epochs_is_a_cell_like_any_other(card, cache):
+    cell = training_cell(card, "ease", tiny_settings("tiny", "ease").settings, 0)
+    results, told = run([cell], cache)
+    assert results[cell.key]["metrics"]["ndcg@20"] > 0
+    assert told.texts("done") == ["ease on tiny, seed 0"]
+
+
 def test_a_cell_that_is_asked_for_twice_is_computed_once(card, cache):
     _, told = run([training_cell(card, "mf", MF, 0)] * 3, cache)
     assert len(told.texts("done")) == 1
@@ -92,26 +98,14 @@ def test_two_workers_give_what_one_gives(card, cache, tmp_path):
     assert {result["conditions"]["workers"] for result in together.values()} == {2}
 
 
-def start_and_kill(folder, cache):
-    """Kill a process in the middle of its training, after at least one checkpoint."""
-    child = subprocess.Popen([sys.executable, str(WORKER), str(folder), str(cache.folder)])
-    try:
-        pointer = cache.work_folder(long_cell(folder)) / "checkpoint" / "latest.json"
-        while not pointer.exists():
-            assert child.poll() is None, "the process ended before it was killed"
-            time.sleep(0.005)
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-
-
 def test_after_a_kill_a_training_goes_on_from_its_checkpoint(folder, cache, tmp_path):
-    start_and_kill(folder, cache)
+    killed = subprocess.run([sys.executable, str(WORKER), str(folder), str(cache.folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
     cell = long_cell(folder)
     assert cache.load(cell).result is None
     epochs = []
     result = compute(cell, cache, Conditions(), lambda event: epochs.append(event["epoch"]))
-    assert epochs[0] > 5, "it must not begin again"
+    assert epochs[0] == LAST_EPOCH - LAST_EPOCH % 5 + 1, "it must go on from the last checkpoint"
     assert not cache.work_folder(cell).exists()
     undisturbed = compute(cell, ResultCache(tmp_path / "other"), Conditions())
     assert result["metrics"] == undisturbed["metrics"]
@@ -125,7 +119,7 @@ def test_data_that_changed_meanwhile_is_refused(tmp_path, cache):
     cell = long_cell(folder)
     write_parts(folder, seed=1)
     load_parts.cache_clear()
-    with pytest.raises(DataError, match="changed since"):
+    with pytest.raises(StaleError, match="changed since"):
         compute(cell, cache, Conditions())
     load_parts.cache_clear()
 
@@ -133,5 +127,13 @@ def test_data_that_changed_meanwhile_is_refused(tmp_path, cache):
 def test_code_that_changed_meanwhile_is_refused(card, cache):
     cell = training_cell(card, "mf", MF, 0)
     older = Cell(cell.kind, cell.settings, cell.seed, "0" * 16, cell.model, cell.data, cell.label)
-    with pytest.raises(TrainingError, match="run the command again"):
-        compute(older, cache, Conditions())
+    with pytest.raises(StaleError, match="run the command again"):
+        run([older], cache)
+
+
+def test_a_cell_that_cannot_be_computed_does_not_stop_the_others(card, cache):
+    empty = replace(card, source=card.source.model_copy(update={"source": "no such folder"}), fingerprint="none")
+    good = training_cell(card, "mf", MF, 0)
+    results, told = run([training_cell(empty, "mf", MF, 0), good], cache)
+    assert list(results) == [good.key]
+    assert "could not be computed: 'no such folder' is no dataset" in told.texts("note")[0]

@@ -35,6 +35,8 @@ def test_a_course_counts_epochs_without_their_validations():
 def test_without_epochs_the_clock_on_the_wall_counts():
     course = course_of([], 2.5)
     assert (course["epochs"], course["seconds_per_epoch"], course["seconds_to_best"]) == (0, None, 2.5)
+    solved = [{"event": "solved", "seconds": 1.5}, {"event": "validation", "epoch": 1, "best": True, "seconds": 9.0}]
+    assert course_of(solved, 99.0)["seconds_to_best"] == 1.5
 
 
 def test_the_result_is_what_evaluating_the_model_gives(card, tmp_path):
@@ -52,7 +54,7 @@ def test_the_result_is_what_evaluating_the_model_gives(card, tmp_path):
 def test_a_training_that_breaks_off_counts_with_its_best_validation(card, tmp_path):
     """A rate near the largest float makes the second epoch overflow, after a validation."""
     parts = load_parts(card.source)
-    settings = {**TINY["mf"], "epochs": 50, "validate_every": 1, "learning_rate": 1e18}
+    settings = {**TINY["mf"], "epochs": 50, "validate_every": 1, "learning_rate": 3e18}
     result = train_and_evaluate(parts, build_model("mf", settings, 0, "cpu"), tmp_path / "work")
     assert "not finite" in result["failed"]
     best = max(result["validations"], key=lambda event: event["ndcg@20"])
@@ -61,7 +63,7 @@ def test_a_training_that_breaks_off_counts_with_its_best_validation(card, tmp_pa
 
 
 def test_one_that_breaks_off_before_any_validation_has_no_metrics(card, tmp_path):
-    settings = {**TINY["mf"], "epochs": 50, "validate_every": 50, "learning_rate": 1e18}
+    settings = {**TINY["mf"], "epochs": 50, "validate_every": 50, "learning_rate": 3e18}
     result = train_and_evaluate(load_parts(card.source), build_model("mf", settings, 0, "cpu"), tmp_path / "work")
     assert "not finite" in result["failed"]
     assert (result["metrics"], result["per_user"]) == (None, {})
@@ -76,7 +78,8 @@ def test_a_damaged_checkpoint_means_beginning_again(card, tmp_path):
     assert result["metrics"] == undisturbed["metrics"]
 
 
-def test_a_method_without_epochs_has_a_result_too(card, tmp_path):
-    result = train_and_evaluate(load_parts(card.source), build_model("popularity", {}, 0, "cpu"), tmp_path / "work")
+@pytest.mark.parametrize("name", ["popularity", "ease"])
+def test_a_method_without_epochs_has_a_result_too(card, tmp_path, name):
+    result = train_and_evaluate(load_parts(card.source), build_model(name, {}, 0, "cpu"), tmp_path / "work")
     assert result["metrics"]["ndcg@20"] > 0
     assert result["course"]["seconds"] > 0

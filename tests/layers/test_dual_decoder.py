@@ -2,15 +2,14 @@
 
 import pytest
 import torch
+from tests.logs import random_log
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rankformer.data.interactions import Interactions
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers import dual_decoder
 from rankformer.layers.binary_rows import BinaryMatrix
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
-from tests.logs import random_log
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = ["poisson", "bernoulli", "gaussian", "multinomial"]
@@ -25,7 +24,6 @@ def entries(request, monkeypatch):
 def problem(columns=150, size=60, seed=0):
     """Rows of a batch, their dense form, and random inputs in float64."""
     log = random_log(n=6, m=columns, size=size, seed=seed)
-    assert isinstance(log, Interactions)
     rows = BinaryMatrix.of(BipartiteGraph.from_interactions(log)).rows(torch.arange(B))
     x = torch.zeros(B, columns, dtype=torch.float64)
     x[rows.rows, rows.columns] = 1

@@ -320,3 +320,42 @@ def test_the_cosine_schedule_starts_at_the_rate_and_falls_to_nearly_nothing(grap
     assert rates == sorted(rates, reverse=True)
     assert rates[5] == pytest.approx(0.25)
     assert 0 < rates[-1] < 0.02
+
+
+class Staged(nn.Module):
+    """A toy network that chooses its batches, whose steps move one of two parameters, and that has a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.value, self.seen = nn.Parameter(torch.zeros(1)), []
+        self.other = nn.Parameter(torch.zeros(1))
+        self.register_buffer("trace", torch.zeros(2))
+
+    def own_batches(self, graph, seed, epoch):
+        yield from (torch.tensor([seed, epoch]), torch.tensor([graph.num_users]))
+
+    def loss(self, graph, batch, l2):
+        self.seen.append(batch)
+        return self.value.sum() if batch.nodes[0] < graph.num_users else self.other.sum()
+
+    def embeddings(self, graph):
+        return Counter.embeddings(self, graph)
+
+    def after_step(self, graph, batch):
+        self.trace += torch.stack([self.value.detach()[0], self.other.detach()[0]]) * batch.step
+
+
+def test_a_network_may_choose_its_batches_the_parameters_it_moves_and_what_it_overwrites(graph, tmp_path):
+    settings = TrainingSettings(epochs=3, learning_rate=0.1, validate_every=1)
+    store = KeepingStore(tmp_path / "checkpoint", {})
+    network = Staged()
+    train(network, graph, settings, seed=7, store=store)
+    assert [batch.nodes.tolist() for batch in network.seen] == [[7, 1], [30], [7, 2], [30], [7, 3], [30]]
+    assert all(batch.edges is None and len(batch.negatives) == 0 for batch in network.seen)
+    assert (network.value.item(), network.other.item()) == (pytest.approx(-0.3), pytest.approx(-0.3))
+    # After steps 1..6 the two parameters stood at -.1 0, -.1 -.1, -.2 -.1, -.2 -.2, -.3 -.2, -.3 -.3.
+    assert network.trace.tolist() == pytest.approx([-(0.1 * 3 + 0.2 * 7 + 0.3 * 11), -(0.1 * 5 + 0.2 * 9 + 0.3 * 6)])
+    resumed = Staged()
+    train(resumed, graph, settings, seed=7, resume_from=CheckpointStore(tmp_path / "kept-2", {}).load())
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name

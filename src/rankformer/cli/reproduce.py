@@ -29,6 +29,7 @@ from rankformer.errors import ConfigError
 if TYPE_CHECKING:
     from rankformer.exhibits.content import Content
     from rankformer.exhibits.registry import Exhibit
+    from rankformer.exhibits.report import Head
     from rankformer.exhibits.request import Request
     from rankformer.exhibits.runner import Results, Step
 
@@ -105,6 +106,8 @@ def reproduce(
     Every training or computation is a cell, kept under a hash of data, method, settings, seed and code, so that a
     stopped reproduction goes on where it was when the same command is run again, and exhibits share what they can.
     """
+    from rankformer.exhibits.report import head_of, write_report
+
     chosen = _exhibit_named(exhibit)
     given = {"dataset": dataset, "methods": methods, "epochs": epochs, "step": step, "alphas": alphas, "layers": layers}
     given = {name: value for name, value in given.items() if value is not None}
@@ -112,8 +115,10 @@ def reproduce(
     request = build_request(chosen, given, seeds, configs)
     results = _results(chosen, request, cells or out / "cells", (workers, threads, device), report_only)
     content = chosen.show(request, results)
-    flags = {**given, "seeds": seeds, "step": step, "report-only": report_only or None}
-    _finish(exhibit, chosen, request, content, out, _command(exhibit, flags, configs), json)
+    command = _command(exhibit, {**given, "seeds": seeds, "report-only": report_only or None}, configs)
+    stem = "-".join([exhibit, *(_slug(card.name) for card in request.datasets if dataset)])
+    head = head_of(exhibit, chosen.title, command, request)
+    _show_outcome(head, content, *write_report(out, stem, head, content), json)
 
 
 def _exhibit_named(name: str) -> "Exhibit":
@@ -194,15 +199,10 @@ def _command(exhibit: str, flags: dict[str, Any], configs: Path) -> str:
     return shlex.join(words)
 
 
-def _finish(
-    name: str, exhibit: "Exhibit", request: "Request", content: "Content", out: Path, command: str, json: bool
-) -> None:
-    from rankformer.exhibits.report import document_of, head_of, write_report
+def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
+    from rankformer.exhibits.report import document_of
 
-    head = head_of(name, exhibit.title, command, request)
-    stem = "-".join([name, *(_slug(card.name) for card in request.datasets)]) if "--dataset" in command else name
-    paths, problems = write_report(out, stem, head, content)
-    for dataset, reason in request.absent:
+    for dataset, reason in head.absent:
         show_note(f"{dataset} was not run: {reason}")
     for problem in problems:
         show_note(problem)

@@ -203,26 +203,30 @@ def _show_trials(study: "Study", drawn: bool) -> None:
     aim, best = study.objective, study.best
     assert best is not None
     show(f"{aim.method.name} on {aim.data.name}: {len(study.trials)} trials, seed {aim.seed}")
-    headings = [*HEADINGS[:2], aim.metric, *HEADINGS[3:], *study.space]
+    headings = [*HEADINGS[:2], aim.metric, *HEADINGS[3:], "settings"]
+    # In one column, since a column each would not fit a terminal.
     rows = [
-        [_shown(name, row[name], best.number == row["trial"]) for name in (*HEADINGS, *study.space)]
+        [_shown(name, row[name], best.number == row["trial"]) for name in HEADINGS]
+        + ["  ".join(f"{name}={_plain(row[name])}" for name in study.space)]
         for row in table_rows(study)
     ]
-    show_table(headings, rows, numbers=[heading for heading in headings if heading != "state"])
+    show_table(headings, rows, numbers=[each for each in headings if each not in ("state", "settings")])
     gain = relative_difference(study)
     beside = "" if gain is None else f", {100 * gain:+.1f}% beside the defaults"
     show(f"best: trial {best.number} with validation {aim.metric} {best.value:.4f}{beside}")
     show(f"written to {aim.folder}: {CONFIG}, {TABLE}" + (f", {PICTURE}" if drawn else ""))
 
 
-def _shown(name: str, value: Any, best: bool) -> Any:
-    if name == "trial":
+def _shown(heading: str, value: Any, best: bool) -> Any:
+    if heading == "trial":
         return f"{'* ' if best else ''}{value}"
-    if name == "seconds":
-        return f"{value:.1f}"
+    return f"{value:.1f}" if heading == "seconds" else value
+
+
+def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return value if name == "value" or not isinstance(value, float) else f"{value:.3g}"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _document(study: "Study", finished: bool) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def code_version(*modules: str) -> str:
     """Return 16 hexadecimal digits over all code that the modules' results depend on."""
     digest = hashlib.sha256(str(torch.__version__).encode())
     for name in influences(*modules):
-        digest.update(f"\n{name}\n{_plain_code(_file_of(name))}".encode())
+        digest.update(f"\n{name} {_digest(_file_of(name))}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -82,6 +82,11 @@ def _imports(path: Path) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return [name for name in names if _is_module(name)]
+
+
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(_plain_code(path).encode()).hexdigest()
 
 
 def _plain_code(path: Path) -> str:

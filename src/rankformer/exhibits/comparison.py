@@ -65,7 +65,7 @@ def show_comparison(request: Request, results: Results) -> Content:
     tables.append(_command_table(request))
     notes = [NOTES[data.name] for data in request.datasets if data.name in NOTES]
     notes.append(
-        "Ours: mean ± standard deviation over seeds, test part, at the best validation NDCG@20, training items left "
+        "Ours: mean ± standard deviation over seeds (one where a method draws nothing at random), test part, at the best validation NDCG@20, training items left "
         "out of the lists. Recall is recall_capped@20, which divides by min(20, test lines) as the paper does"
         + (", and recall@20 on yelp2018-lightgcn." if notes else ".")
     )

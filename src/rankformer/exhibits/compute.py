@@ -1,11 +1,13 @@
 """One cell, computed and kept: what the runner does in its own process or in a worker."""
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rankformer.data.interactions import Parts
-from rankformer.errors import DataError, TrainingError
+from rankformer.errors import DataError, RankformerError, UserError
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.exhibits.cache import ResultCache
 from rankformer.exhibits.cells import Cell, Result, load_parts
@@ -31,6 +33,24 @@ class Conditions:
     device: str = "cpu"
 
 
+class StaleError(UserError):
+    """Files of the data or of the package changed after the reproduction began: nothing more can be trusted."""
+
+
+def attempt(
+    cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None = None
+) -> tuple[Result | str, float]:
+    """Return the cell's result, or why this cell alone cannot have one, and the seconds it took."""
+    started = time.perf_counter()
+    try:
+        outcome: Result | str = compute(cell, cache, conditions, on_event)
+    except StaleError:
+        raise
+    except (RankformerError, MemoryError) as error:
+        outcome = str(error) or type(error).__name__
+    return outcome, time.perf_counter() - started
+
+
 def compute(cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None = None) -> Result:
     """Return the cell's result and keep it, or take it over from a process that computed it meanwhile."""
     with cache.locked(cell):
@@ -38,8 +58,10 @@ def compute(cell: Cell, cache: ResultCache, conditions: Conditions, on_event: On
         if known is not None:
             return known
         if cell.current_code != cell.code:
-            raise TrainingError("the package's files changed while the reproduction started; run the command again")
-        result = {**_result_of(cell, cache, conditions, on_event), "conditions": asdict(conditions)}
+            raise StaleError("the package's files changed while the reproduction started; run the command again")
+        result = _result_of(cell, cache, conditions, on_event)
+        # What else kept the machine busy is no condition of ours, yet a reader of the seconds should know.
+        result["conditions"] = {**asdict(conditions), "load": round(os.getloadavg()[0], 2)}
         result["versions"] = installed_versions()
         cache.store(cell, result)
     return result
@@ -60,5 +82,5 @@ def _parts_of(cell: Cell) -> Parts:
         raise DataError(f"{cell.label}: a {cell.kind} needs data")
     parts = load_parts(cell.data.source)
     if parts.fingerprint != cell.data.fingerprint:
-        raise DataError(f"the files of {cell.data.name} changed since the reproduction started; run the command again")
+        raise StaleError(f"the files of {cell.data.name} changed since the reproduction started; run the command again")
     return parts

@@ -10,6 +10,7 @@ from rankformer.models.registry import MODELS, model_class
 
 DEFAULT_ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 PAPER_STEP = 0.1
+SEEDLESS = frozenset({"popularity", "item-knn", "ease"})  # nothing is drawn at random: one seed says it all
 
 
 class RowSettings(NamedTuple):
@@ -51,11 +52,12 @@ class Request:
         return self.methods is None or method in self.methods
 
     def row(self, data: DataCard, method: str, variant: str = "", **changes: Any) -> list[Cell]:
-        """Return the cells of one row, one per seed; none for a method that this version does not have."""
+        """Return the cells of one row, one per seed; none for a method that this version lacks."""
         if method not in MODELS:
             return []
         settings = self.settings(data, method, **changes)
-        return [training_cell(data, method, settings, seed, variant) for seed in self.seeds]
+        seeds = self.seeds[:1] if method in SEEDLESS else self.seeds
+        return [training_cell(data, method, settings, seed, variant) for seed in seeds]
 
     def settings(self, data: DataCard, method: str, **changes: Any) -> dict[str, Any]:
         """Return a method's full settings on a dataset with some of them changed, checked."""

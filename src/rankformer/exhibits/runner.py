@@ -4,12 +4,11 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -17,7 +16,7 @@ import torch
 from rankformer.errors import TrainingError
 from rankformer.exhibits.cache import ResultCache
 from rankformer.exhibits.cells import Cell, Result
-from rankformer.exhibits.compute import Conditions, compute
+from rankformer.exhibits.compute import Conditions, attempt
 
 Results = dict[str, Result]
 
@@ -59,7 +58,7 @@ def known_results(cells: Sequence[Cell], cache: ResultCache, tell: Tell) -> Resu
 
 
 def run_cells(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Results:
-    """Return the result of every cell, by its key, computing what the cache does not have.
+    """Return the results by the cells' keys, computing what the cache does not have; what cannot be is told of.
 
     Raises:
         TrainingError: a worker process ended before its time; what was done until then is kept.
@@ -67,14 +66,18 @@ def run_cells(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions,
     results = known_results(cells, cache, tell)
     missing = [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in results]
     total = len(results) + len(missing)
-    compute_all = _in_workers if min(conditions.workers, len(missing)) > 1 else _in_this_process
-    for cell, result, seconds in compute_all(missing, cache, conditions, tell):
-        results[cell.key] = result
-        tell(Step("done", cell.label, len(results), total, seconds, result))
+    conditions = replace(conditions, workers=max(1, min(conditions.workers, len(missing))))
+    compute_all = _in_workers if conditions.workers > 1 else _in_this_process
+    for cell, outcome, seconds in compute_all(missing, cache, conditions, tell):
+        if isinstance(outcome, str):
+            tell(Step("note", f"{cell.label} could not be computed: {outcome}"))
+            continue
+        results[cell.key] = outcome
+        tell(Step("done", cell.label, len(results), total, seconds, outcome))
     return results
 
 
-Done = tuple[Cell, Result, float]
+Done = tuple[Cell, Result | str, float]
 
 
 def _in_this_process(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Iterator[Done]:
@@ -84,26 +87,22 @@ def _in_this_process(cells: Sequence[Cell], cache: ResultCache, conditions: Cond
                 tell(Step("begun", cell.label))
 
             def on_event(event: dict[str, Any], cell: Cell = cell) -> None:
-                tell(Step("epoch", f"{cell.label}, epoch {event['epoch']}"))
+                tell(Step("epoch", f"{cell.label}, epoch {event.get('epoch', 0)}"))
 
-            started = time.perf_counter()
-            result = compute(cell, cache, conditions, on_event)
-            yield cell, result, time.perf_counter() - started
+            yield cell, *attempt(cell, cache, conditions, on_event)
 
 
 def _in_workers(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Iterator[Done]:
     # Spawned, not forked: a fork would inherit torch's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
-    workers = min(conditions.workers, len(cells))
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(conditions.threads,))
+    pool = ProcessPoolExecutor(conditions.workers, context, initializer=_start_worker, initargs=(conditions.threads,))
     finished = False
     try:
-        futures: dict[Future[tuple[Result, float]], Cell] = {}
+        futures: dict[Future[tuple[Result | str, float]], Cell] = {}
         for cell in cells:
-            futures[pool.submit(_timed, cell, cache, conditions)] = cell
+            futures[pool.submit(attempt, cell, cache, conditions)] = cell
         for future in as_completed(futures):
-            result, seconds = future.result()
-            yield futures[future], result, seconds
+            yield futures[future], *future.result()
         finished = True
     except BrokenProcessPool as error:
         raise TrainingError(
@@ -115,11 +114,6 @@ def _in_workers(cells: Sequence[Cell], cache: ResultCache, conditions: Condition
             for process in multiprocessing.active_children():
                 process.terminate()
         pool.shutdown(wait=finished, cancel_futures=True)
-
-
-def _timed(cell: Cell, cache: ResultCache, conditions: Conditions) -> tuple[Result, float]:
-    started = time.perf_counter()
-    return compute(cell, cache, conditions), time.perf_counter() - started
 
 
 def _start_worker(threads: int) -> None:

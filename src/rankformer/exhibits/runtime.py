@@ -37,8 +37,9 @@ def show_runtime(request: Request, results: Results) -> Content:
         "Ours: means over seeds, on this machine's CPU unless said otherwise; validations are in the seconds to the "
         "best validation and not in those per epoch. Methods without epochs show the seconds of their fit.",
         "The paper's seconds are whole runs on one GPU; it does not say whether up to the best validation or in all.",
-        "A training that ran beside others (the column says so) is slower than it need be; for clean timings compute "
-        "this table before the others, with --workers 1, on a machine that does nothing else.",
+        "A training that ran beside others of the same command (the column says so) is slower than it need be, as on a "
+        "busy machine (its load at the end of each training is in the JSON file). For clean timings compute this table "
+        "before the others, with --workers 1, on a machine that does nothing else.",
     )
     return Content(tuple(findings), tuple(tables), notes=notes, data=values)
 

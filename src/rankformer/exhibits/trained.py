@@ -14,12 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from rankformer.data.interactions import Interactions, Parts
-from rankformer.embeddings import Embeddings
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import unseal_json
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import GradientModel, Model
+from rankformer.models.base import Model, TrainedModel
 from rankformer.models.registry import model_class
 from rankformer.retrieval.recommender import Recommender
 from rankformer.training.checkpoint import CheckpointStore
@@ -46,7 +45,7 @@ def train_and_evaluate(
         log = model.log
     except TrainingError as error:
         failed, log = str(error), _read_log(folder)
-        if isinstance(model, GradientModel):
+        if isinstance(model, TrainedModel):
             recommender = _best_so_far(model, parts.train, folder)
     result = {"failed": failed, "course": course_of(log, time.perf_counter() - started), "validations": _values(log)}
     if recommender is None:
@@ -62,15 +61,14 @@ def build_model(name: str, settings: dict[str, Any], seed: int, device: str) -> 
 
 
 def course_of(log: list[Event], wall_seconds: float) -> dict[str, Any]:
-    """Return epochs, best epoch and seconds of a training; methods without epochs have their wall-clock time alone.
+    """Return epochs, best epoch and seconds of a training; methods without epochs have the seconds of their solution.
 
     Seconds per epoch are the median over epochs, validations and checkpoints aside.
     """
     epochs = [event for event in log if event["event"] == "epoch"]
     if not epochs:
-        return {"epochs": 0, "best_epoch": 0, "seconds_per_epoch": None} | dict.fromkeys(
-            ("seconds", "seconds_to_best"), wall_seconds
-        )
+        solved = next((event["seconds"] for event in log if event["event"] == "solved"), wall_seconds)
+        return {"epochs": 0, "best_epoch": 0, "seconds_per_epoch": None, "seconds": solved, "seconds_to_best": solved}
     best = next((event for event in reversed(log) if event.get("best")), log[-1])
     before = [0.0, *(event["seconds"] for event in log)]
     durations = [event["seconds"] - before[at] for at, event in enumerate(log) if event["event"] == "epoch"]
@@ -110,7 +108,7 @@ def _values(log: list[Event]) -> list[Event]:
     return [event for event in log if event["event"] == "validation"]
 
 
-def _best_so_far(model: GradientModel, train: Interactions, folder: Path) -> Recommender | None:
+def _best_so_far(model: TrainedModel, train: Interactions, folder: Path) -> Recommender | None:
     """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
     pointer = folder / "checkpoint" / "latest.json"
     if not pointer.is_file():
@@ -119,10 +117,8 @@ def _best_so_far(model: GradientModel, train: Interactions, folder: Path) -> Rec
     best = {name.removeprefix("best."): value for name, value in (state or ({}, {}))[0].items() if "best." in name}
     if not best:
         return None
-    graph = BipartiteGraph.from_interactions(train, model.device)
-    network = model.build(graph.num_nodes)
+    graph = BipartiteGraph.from_interactions(train)
+    network = model.network_for(graph.num_users, graph.num_items)
     network.load_state_dict(best)
-    network.to(model.device)
     with torch.no_grad():
-        vectors = network.embeddings(graph)
-    return Recommender(Embeddings(vectors.users.cpu(), vectors.items.cpu()), train.user_ids, train.item_ids, train)
+        return Recommender(network.embeddings(graph), train.user_ids, train.item_ids, train)

@@ -19,7 +19,8 @@ f_u and f_i are a linear layer with the activation, all weights are shared by th
 image, over columns of X and theta. An epoch trains the item side, in batches of items against constant theta, then the
 user side against the new beta. After each step the batch is encoded once more and its samples z replace its theta or
 beta, which thus are state and not parameters. In the end the means stand for the latents: those of items, then those of
-users, whose attention is that of the last sampled beta; w* is the attention of the items' means.
+users, whose attention is that of the last sampled beta; w* is the attention of the items' means. So a user outside the
+training data is folded in by encoding the history, and a training user's history gives the trained means back.
 
 Savings, all exact: the first layer is a sparse product; the second pass of a step is the encoder alone; attention and
 f of the opposite side are computed once per phase; no array of size b x m stands (`layers.dual_decoder`).
@@ -168,7 +169,7 @@ class DualVAENetwork(TrainedNetwork):
         self._phase: tuple[Side, Opposite, Tensor] | None = None
         self.register_load_state_dict_post_hook(_forget_phase)  # type: ignore[no-untyped-call]
 
-    def batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
+    def own_batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
         """Yield the nodes of each step of an epoch: all items that have a pair, then all such users."""
         n, nodes = graph.num_users, torch.arange(graph.num_nodes, device=graph.device)
         for side in (nodes[n:], nodes[:n]):

@@ -58,12 +58,18 @@ class GraphFilter:
         """R~^T, (m, n)."""
         return self._normalized.T.tocsr()
 
+    @cached_property
+    def _low_pass(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """D_i^-1/2 V, (m, k), and alpha V^T D_i^1/2, (k, m)."""
+        v: NDArray[np.float32] = self.vectors.numpy()
+        root = self._root_degree[:, None]
+        return v / root, np.ascontiguousarray((v * root * np.float32(self.weight)).T)
+
     def product(self, histories: csr_array) -> NDArray[np.float32]:
         """Return X W, (b, m)."""
         scores: NDArray[np.float32] = (histories @ self._transposed @ self._normalized).toarray()
-        v, root = self.vectors.numpy(), self._root_degree
-        low_pass = (histories @ (v / root[:, None])) @ (self.weight * v * root[:, None]).T
-        scores += low_pass
+        inward, outward = self._low_pass
+        scores += (histories @ inward) @ outward
         return scores
 
     def column(self, item: int) -> NDArray[np.float64]:

@@ -3,9 +3,9 @@
 Nothing in it has hidden state. Negatives are a pure function of (seed, step, edge), batches of (seed, epoch), so that
 parameters, buffers, Adam's moments and five numbers are the whole state of a run.
 
-A step learns from pairs, each with a negative, and moves every parameter. A network may depart from both: where it has
-`batches`, its steps learn from the nodes that gives; a parameter that a loss does not reach is not moved, nor are its
-moments; and where it has `after_step`, that may overwrite its buffers.
+A step learns from pairs, each with a negative, and moves every parameter. A `StagedNetwork` departs from both: its
+steps learn from the nodes that `own_batches` gives, and `after_step` may overwrite buffers. A parameter that a loss
+does not reach is not moved, nor are its moments.
 """
 
 import math
@@ -67,7 +67,7 @@ class Network(Protocol):
 class StagedNetwork(Network, Protocol):
     """A network that says what its steps learn from, and has state besides its parameters."""
 
-    def batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
+    def own_batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
         """Yield the nodes of each step of an epoch, decided by these numbers alone."""
 
     def after_step(self, graph: BipartiteGraph, batch: Batch) -> None:
@@ -139,7 +139,7 @@ class TrainingLoop:
 
     def __init__(self, network: nn.Module, graph: BipartiteGraph, settings: TrainingSettings, seed: int) -> None:
         self.network, self.graph, self.settings, self.seed = network, graph, settings, seed
-        self.staged = hasattr(network, "batches")
+        self.staged = hasattr(network, "own_batches")
         self.sampler = None if self.staged else NegativeSampler.of(graph)
         self.parameters = list(network.parameters())
         self.optimizer = Adam(self.parameters)
@@ -249,7 +249,7 @@ class TrainingLoop:
 
     def _batches(self) -> Iterator[Tensor | None]:
         if self.staged:
-            yield from self.network.batches(self.graph, self.seed, self.progress.epoch)  # type: ignore[operator]
+            yield from self.network.own_batches(self.graph, self.seed, self.progress.epoch)  # type: ignore[operator]
             return
         size = self.settings.batch_size
         if size is None or size >= self.graph.num_edges:

@@ -70,32 +70,44 @@ def _draw_course(axes: "Axes", study: Study) -> None:
 
 
 def _draw_setting(axes: "Axes", study: Study, name: str, dimension: Dimension) -> None:
+    values = [trial.settings[name] for trial in study.trials]
     if isinstance(dimension, Choices):
         # A default outside of the choices has a place too.
-        ticks = list(dict.fromkeys([*dimension.values, study.trials[0].settings[name]]))
-        places = [float(ticks.index(trial.settings[name])) for trial in study.trials]
+        ticks = list(dict.fromkeys([*dimension.values, values[0]]))
+        places = [float(ticks.index(value)) for value in values]
         axes.set_xticks(range(len(ticks)), [str(value).lower() for value in ticks])
         axes.set_xlim(-0.5, len(ticks) - 0.5)
     else:
-        places = [float(trial.settings[name]) for trial in study.trials]
-        if dimension.log and all(place > 0 for place in places):
-            axes.set_xscale("log")
-        elif dimension.whole:
-            _whole_ticks(axes)
+        places = [float(value) for value in values]
+        _scale(axes, dimension, min(places), max(places))
     _draw_points(axes, study, places)
-    axes.set_xlabel(f"{name}{' (log scale)' if _is_log(dimension, places) else ''}")
+    is_log = isinstance(dimension, Range) and dimension.log
+    axes.set_xlabel(f"{name}{' (log scale)' if is_log else ''}")
     axes.set_ylabel(_value_label(study))
     axes.grid(alpha=0.3)
+
+
+def _scale(axes: "Axes", dimension: Range, smallest: float, largest: float) -> None:
+    """Give the axis the scale that the range is searched on."""
+    from matplotlib.ticker import NullFormatter
+
+    if not dimension.log:
+        if dimension.whole:
+            _whole_ticks(axes)
+        return
+    if smallest > 0:
+        axes.set_xscale("log")
+        axes.set_xlim(min(smallest, dimension.low) / 1.5, max(largest, dimension.high) * 1.5)
+    else:  # a default of 0 lies left of every power of ten
+        axes.set_xscale("symlog", linthresh=dimension.low)
+        axes.set_xlim(-dimension.low / 2, max(largest, dimension.high) * 1.5)
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _whole_ticks(axes: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _is_log(dimension: Dimension, places: Sequence[float]) -> bool:
-    return isinstance(dimension, Range) and dimension.log and all(place > 0 for place in places)
 
 
 def _draw_points(axes: "Axes", study: Study, places: Sequence[float]) -> None:
