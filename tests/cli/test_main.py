@@ -18,6 +18,8 @@ COMMANDS = [
     ["serve"],
     ["export"],
     ["plan"],
+    ["tune"],
+    ["reproduce"],
     ["models"],
     ["data"],
     ["data", "list"],

@@ -10,9 +10,9 @@ from rankformer.errors import ConfigError
 
 EXAMPLES = """Examples:
 
-rankformer explain runs/demo --user mira-001 --item film-012
+rankformer explain runs/demo --user mira-001 --item book-128
 
-rankformer explain runs/demo --user mira-001 --item film-012 --json
+rankformer explain runs/demo --user mira-001 --item book-128 --json
 """
 
 

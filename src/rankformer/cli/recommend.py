@@ -19,7 +19,7 @@ EXAMPLES = """Examples:
 
 rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
 
-rankformer recommend runs/demo --history film-012,film-007
+rankformer recommend runs/demo --history book-020,book-037
 
 rankformer recommend runs/demo --users ids.txt --json
 

@@ -7,7 +7,7 @@ from rankformer.exhibits.content import Content, Table
 from rankformer.exhibits.published import ABLATION, NDCG, Score, recall_metric
 from rankformer.exhibits.request import Request
 from rankformer.exhibits.runner import Results
-from rankformer.exhibits.summary import MISSING, Row, difference, number, shown
+from rankformer.exhibits.summary import Row, beside
 
 # The paper's variants, by the settings that make them.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -69,21 +69,16 @@ def _published(dataset: str, variant: str) -> dict[str, float] | None:
 
 def _table(data: DataCard, rows: dict[str, Row]) -> Table:
     recall = recall_metric(data.name)
-    lines = []
-    for variant, row in rows.items():
-        score = _score(data.name, variant)
-        ndcg, recalled = row.metric(NDCG), row.metric(recall)
-        changed = ", ".join(f"{name} = {_word(value)}" for name, value in VARIANTS[variant].items()) or "all terms"
-        changed += f"; {len(row.failures)} broke off" if row.failures else ""
-        printed = (number(score.ndcg), number(score.recall)) if score else (MISSING, MISSING)
-        lines.append(
-            (
-                *(variant, changed, str(len(row.seeds))),
-                *(printed[0], shown(ndcg), difference(ndcg, score.ndcg if score else None)),
-                *(printed[1], shown(recalled), difference(recalled, score.recall if score else None)),
-            )
-        )
-    return Table(f"{data.name}: NDCG@20 and {recall}", HEADINGS, tuple(lines), texts=2)
+    lines = tuple(
+        (variant, _change(variant, row), str(len(row.seeds)), *beside(row, _score(data.name, variant), recall))
+        for variant, row in rows.items()
+    )
+    return Table(f"{data.name}: NDCG@20 and {recall}", HEADINGS, lines, texts=2)
+
+
+def _change(variant: str, row: Row) -> str:
+    changed = ", ".join(f"{name} = {_word(value)}" for name, value in VARIANTS[variant].items()) or "all terms"
+    return changed + (f"; {len(row.failures)} broke off" if row.failures else "")
 
 
 def _word(value: Any) -> str:

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import torch
 
-import rankformer
-
-ROOT = Path(rankformer.__file__).parent
+ROOT = Path(__file__).parents[1]
 
 # Modules that are imported on the way but that no number passes through: they list, store, answer or complain. What
 # the readers of data do is in the data's own fingerprint.

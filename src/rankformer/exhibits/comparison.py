@@ -8,7 +8,7 @@ from rankformer.exhibits.published import COMPARISON, IMPROVEMENT, METHOD_NAMES,
 from rankformer.exhibits.request import Request
 from rankformer.exhibits.runner import Results
 from rankformer.exhibits.significance import PairedTest, paired_test
-from rankformer.exhibits.summary import MISSING, Row, chance, difference, number, shown
+from rankformer.exhibits.summary import MISSING, Row, beside, chance
 from rankformer.models.registry import MODELS
 
 RECOMMENDERS = ("mf", "lightgcn", "dualvae", "mgformer")
@@ -65,9 +65,9 @@ def show_comparison(request: Request, results: Results) -> Content:
     tables.append(_command_table(request))
     notes = [NOTES[data.name] for data in request.datasets if data.name in NOTES]
     notes.append(
-        "Ours: mean ± standard deviation over seeds (one where a method draws nothing at random), test part, at the best validation NDCG@20, training items left "
-        "out of the lists. Recall is recall_capped@20, which divides by min(20, test lines) as the paper does"
-        + (", and recall@20 on yelp2018-lightgcn." if notes else ".")
+        "Ours: mean ± standard deviation over seeds (one where nothing is drawn at random), test part, at the best "
+        "validation NDCG@20, training items left out of the lists. Recall is recall_capped@20, which divides by "
+        "min(20, test lines) as the paper does" + (", and recall@20 on yelp2018-lightgcn." if notes else ".")
     )
     notes.append(
         "Leads: paired t-test over users (two-sided), each user's mean over seeds under one method less that under "
@@ -78,25 +78,27 @@ def show_comparison(request: Request, results: Results) -> Content:
 
 
 def tested_leads(dataset: str, rows: dict[str, Row]) -> list[Lead]:
-    """Return the test of each claim whose champion and at least one rival were measured."""
-    leads = []
-    for champion, words, rivals in CLAIMS:
-        scores = {method: rows[method].metric(NDCG) for method in (champion, *rivals) if method in rows}
-        means = {method: score.mean for method, score in scores.items() if score is not None}
-        others = {method: mean for method, mean in means.items() if method != champion}
-        if champion not in means or not others:
-            continue
-        runner_up = max(others, key=others.__getitem__)
-        published = IMPROVEMENT.get(dataset, {}).get(champion) if rivals is not SIMPLE else None
-        for column, metric in enumerate((NDCG, recall_metric(dataset))):
-            ours, theirs = rows[champion].per_user(metric), rows[runner_up].per_user(metric)
-            if ours is None or theirs is None:
-                continue
-            test = paired_test(ours, theirs)
-            gain = 100 * test.difference / float(theirs.mean()) if theirs.mean() else 0.0
-            printed = None if published is None else published[column]
-            leads.append(Lead(champion, words, runner_up, metric, test, gain, printed))
-    return leads
+    """Return the test of each claim whose champion and at least one rival were measured, on both metrics."""
+    metrics = (NDCG, recall_metric(dataset))
+    found = [_tested(dataset, rows, claim, column, metric) for claim in CLAIMS for column, metric in enumerate(metrics)]
+    return [lead for lead in found if lead is not None]
+
+
+def _tested(
+    dataset: str, rows: dict[str, Row], claim: tuple[str, str, tuple[str, ...]], column: int, metric: str
+) -> Lead | None:
+    """Return the champion's lead over the best rival by this metric; the runner-up may differ between metrics."""
+    champion, words, rivals = claim
+    measured = {method: rows[method].per_user(metric) for method in (champion, *rivals) if method in rows}
+    values = {method: users for method, users in measured.items() if users is not None}
+    others = {method: float(users.mean()) for method, users in values.items() if method != champion}
+    if champion not in values or not others:
+        return None
+    runner_up = max(others, key=others.__getitem__)
+    test = paired_test(values[champion], values[runner_up])
+    gain = 100 * test.difference / others[runner_up] if others[runner_up] else 0.0
+    printed = IMPROVEMENT.get(dataset, {}).get(champion) if rivals is not SIMPLE else None
+    return Lead(champion, words, runner_up, metric, test, gain, printed[column] if printed else None)
 
 
 def _cells(request: Request, data: DataCard, method: str) -> list[Cell]:
@@ -106,16 +108,11 @@ def _cells(request: Request, data: DataCard, method: str) -> list[Cell]:
 def _score_table(request: Request, data: DataCard, rows: dict[str, Row]) -> Table:
     recall = recall_metric(data.name)
     published = COMPARISON.get(data.name, {})
-    lines = []
-    for method, row in rows.items():
-        score = published.get(method)
-        ndcg, recalled = row.metric(NDCG), row.metric(recall)
-        ours = (shown(ndcg), difference(ndcg, score.ndcg if score else None))
-        beside = (shown(recalled), difference(recalled, score.recall if score else None))
-        head = (METHOD_NAMES[method], *_origin(request, data, method, row))
-        printed = (number(score.ndcg), number(score.recall)) if score else (MISSING, MISSING)
-        lines.append((*head, printed[0], *ours, printed[1], *beside))
-    return Table(f"{data.name}: NDCG@20 and {recall}", HEADINGS, tuple(lines), texts=2)
+    lines = tuple(
+        (METHOD_NAMES[method], *_origin(request, data, method, row), *beside(row, published.get(method), recall))
+        for method, row in rows.items()
+    )
+    return Table(f"{data.name}: NDCG@20 and {recall}", HEADINGS, lines, texts=2)
 
 
 def _origin(request: Request, data: DataCard, method: str, row: Row) -> tuple[str, str]:
@@ -132,7 +129,7 @@ def _lead_table(data: DataCard, leads: list[Lead]) -> Table:
     headings = ("claim", "metric", "difference", "95% interval", "gain", "paper's gain", "t", "p", "users")
     rows = tuple(
         (
-            f"{METHOD_NAMES[lead.champion]} over {METHOD_NAMES[lead.runner_up]}, the best of {lead.rivals}",
+            f"{METHOD_NAMES[lead.champion]} against {METHOD_NAMES[lead.runner_up]}, the best of {lead.rivals}",
             lead.metric,
             f"{lead.test.difference:+.4f}",
             f"{lead.test.low:+.4f} to {lead.test.high:+.4f}",

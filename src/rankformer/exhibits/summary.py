@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankformer.exhibits.cells import Cell, Result
+from rankformer.exhibits.published import NDCG, Score
 from rankformer.exhibits.runner import Results
 from rankformer.exhibits.trained import unpack
 
@@ -101,6 +102,16 @@ def difference(ours: Spread | None, published: float | None) -> str:
         return MISSING
     gap = ours.mean - published
     return f"{gap:+.4f} ({100 * gap / published:+.1f}%)"
+
+
+def beside(row: Row, published: Score | None, recall: str) -> tuple[str, ...]:
+    """Return the six texts of a row of scores: published, ours and difference, of NDCG@20 and of the recall named."""
+    printed = published or (None, None)
+    texts: list[str] = []
+    for metric, value in zip((NDCG, recall), printed, strict=True):
+        ours = row.metric(metric)
+        texts += [number(value), shown(ours), difference(ours, value)]
+    return tuple(texts)
 
 
 def seconds(value: float | None) -> str:
