@@ -25,7 +25,7 @@ def similar(
     k: Length = 10,
     json: JsonFlag = False,
 ) -> None:
-    """List the items most like ITEM: by the cosine of their vectors, or by the weight of a method made of item weights."""
+    """List the items most like ITEM, by the cosine of their vectors or, for methods of item weights, by weight."""
     from rankformer.run_folder import load_run
 
     recommender = load_run(run).recommender

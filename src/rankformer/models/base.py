@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankformer.data.interactions import Interactions
 from rankformer.embeddings import Embeddings
@@ -17,6 +17,9 @@ from rankformer.evaluation.evaluator import Evaluation
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.device import choose_device
+from rankformer.models.networks import TableNetwork as TableNetwork
+from rankformer.models.networks import TrainedNetwork
 from rankformer.retrieval.aspect_scorer import AspectScorer
 from rankformer.retrieval.explanation import Explanation
 from rankformer.retrieval.fold_in import FoldIn
@@ -26,10 +29,9 @@ from rankformer.retrieval.recommender import Recommender
 from rankformer.run_folder import Run, is_run, load_run, save_run
 from rankformer.settings import Settings
 from rankformer.training.checkpoint import CheckpointStore
-from rankformer.training.losses import bpr_batch, bpr_full
 from rankformer.training.run_log import RunLog
 from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Batch, Event, train
+from rankformer.training.trainer import Event, train
 
 
 @dataclass(frozen=True)
@@ -213,49 +215,6 @@ class Model(ABC):
         del parameters
 
 
-class TrainedNetwork(nn.Module, ABC):
-    """A network that the one training loop trains; see `training.trainer` for what else it may have."""
-
-    @abstractmethod
-    def embeddings(self, graph: BipartiteGraph) -> Embeddings | AspectScorer:
-        """Return what scores, without noise."""
-
-    @abstractmethod
-    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
-        """Return the scalar to minimise on a batch."""
-
-    def fold_in(self, graph: BipartiteGraph) -> FoldIn | None:
-        """Return how users are embedded from their histories; None where they have a vector of their own only."""
-        del graph
-        return None
-
-
-class TableNetwork(TrainedNetwork):
-    """A network whose parameters start with one table of a row per node, trained by BPR."""
-
-    def __init__(self, num_nodes: int, embedding_dim: int, seed: int) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.table = nn.Parameter(torch.randn(num_nodes, embedding_dim, generator=generator) * 0.1)
-
-    @abstractmethod
-    def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, d), users first."""
-
-    def embeddings(self, graph: BipartiteGraph) -> Embeddings:
-        """Return the final vectors."""
-        z = self.propagate(graph)
-        return Embeddings(z[: graph.num_users], z[graph.num_users :])
-
-    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
-        """Return BPR on the batch, with the penalty on the table's rows."""
-        z = self.propagate(graph)
-        if batch.edges is None:
-            return bpr_full(graph, z, self.table, batch.negatives, l2)
-        triples = graph.edge_users[batch.edges], graph.edge_items[batch.edges], batch.negatives
-        return bpr_batch(z, self.table, triples, l2)
-
-
 class TrainedModel(Model):
     """A model trained by the one training loop."""
 
@@ -337,18 +296,3 @@ class GradientModel(TrainedModel):
         network = self.build(graph.num_nodes)
         self.initialise(network, graph)
         return network
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device of a name such as cpu, cuda or cuda:1; auto takes CUDA when present."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device={name!r} is not a device; use auto, cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name!r}: no CUDA device is present; use cpu or auto")
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device={name!r} is not supported; use auto, cpu or cuda")
-    return device

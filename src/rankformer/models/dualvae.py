@@ -47,7 +47,8 @@ from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_row
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
 from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.models.base import TrainedModel, TrainedNetwork
+from rankformer.models.base import TrainedModel
+from rankformer.models.networks import TrainedNetwork
 from rankformer.retrieval.aspect_scorer import AspectScorer, Parts
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
