@@ -55,7 +55,7 @@ def test_storing_drops_the_unfinished_work_and_the_lock(cache):
         (work / "checkpoint").mkdir(parents=True)
         cache.store(CELL, {})
         assert not work.exists()
-    assert list(cache.folder.glob("work/*")) == []
+    assert list(cache.folder.glob("unfinished/*")) == []
 
 
 def test_work_without_a_result_is_left_for_the_next_time(cache):

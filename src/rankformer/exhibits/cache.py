@@ -1,8 +1,8 @@
 """Where results are kept: one sealed JSON file per cell, written in one step, and a folder for unfinished work.
 
-    CELLS/<key>.json      identity and result of a finished cell, with a seal over both
-    CELLS/work/<key>/     log and checkpoint of a training that is under way; removed when the result is there
-    CELLS/work/<key>.lock held by the process that computes the cell
+    CELLS/<key>.json            identity and result of a finished cell, with a seal over both
+    CELLS/unfinished/<key>/     log and checkpoint of a training that is under way; removed when the result is there
+    CELLS/unfinished/<key>.lock held by the process that computes the cell
 
 Nothing here can execute, and a file that was damaged or belongs to another cell does not count as a result.
 """
@@ -41,7 +41,7 @@ class ResultCache:
 
     def work_folder(self, cell: Cell) -> Path:
         """Return where a cell's computation may keep what it needs to go on after a stop."""
-        return self.folder / "work" / cell.key
+        return self.folder / "unfinished" / cell.key
 
     def load(self, cell: Cell) -> Found:
         """Return what is known of a cell."""
