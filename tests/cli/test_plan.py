@@ -85,6 +85,7 @@ def test_a_config_file_is_taken_as_train_takes_it(planned, tmp_path):
     [
         (["--model", "rankfromer"], "did you mean 'rankformer'?"),
         (["--model", "popularity"], "popularity is not trained in epochs"),
+        (["--model", "dualvae"], "dualvae has steps of its own kind"),
         (["--memory", "plenty"], "expected a size such as 16GB"),
         (["--set", "activations=float16"], "activations"),
         (["--set", "width=3"], "width"),

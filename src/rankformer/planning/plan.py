@@ -6,7 +6,7 @@ from typing import Any
 
 from rankformer.data.interactions import Parts
 from rankformer.errors import ConfigError
-from rankformer.models.base import GradientModel, Model
+from rankformer.models.base import GradientModel, TrainedModel, Model
 from rankformer.models.rankformer import RankformerSettings
 from rankformer.planning.machine import memory_now, memory_of_machine, peak_memory
 from rankformer.planning.memory import Forecast, Shape, forecast_rankformer
@@ -85,8 +85,12 @@ def make_plan(model: Model, parts: Parts, limit: int | None = None) -> Plan:
         limit: bytes to stay within; nine tenths of the machine's memory by default.
 
     Raises:
-        ConfigError: the model is not trained in epochs.
+        ConfigError: the model is not trained in epochs, or in steps of its own kind.
     """
+    if isinstance(model, TrainedModel) and not isinstance(model, GradientModel):
+        raise ConfigError(
+            f"{model.name} has steps of its own kind, which cannot be planned; try it with --set epochs=1"
+        )
     if not isinstance(model, GradientModel):
         raise ConfigError(f"{model.name} is not trained in epochs, so there is nothing to plan; train it")
     train, valid = parts.train, parts.valid if len(parts.valid) else None
