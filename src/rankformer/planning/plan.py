@@ -6,7 +6,7 @@ from typing import Any
 
 from rankformer.data.interactions import Parts
 from rankformer.errors import ConfigError
-from rankformer.models.base import GradientModel, TrainedModel, Model
+from rankformer.models.base import GradientModel, Model, TrainedModel
 from rankformer.models.rankformer import RankformerSettings
 from rankformer.planning.machine import memory_now, memory_of_machine, peak_memory
 from rankformer.planning.memory import Forecast, Shape, forecast_rankformer
