@@ -16,11 +16,12 @@ at once and is therefore kept, not computed again.
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 Activations = Literal["float32", "bfloat16", "recompute"]
 Layer = Callable[[Tensor], Tensor]
@@ -30,7 +31,7 @@ def apply_layers(layers: Sequence[Layer], start: Tensor, keep: Activations = "fl
     """Return the last output of functions applied one after the other.
 
     Args:
-        layers: the functions; none may draw random numbers, change its input or have parameters of its own.
+        layers: the functions; none may draw random numbers or change its input.
         start: input of the first.
         keep: what stays for the backward pass (module docstring).
     """
@@ -64,25 +65,8 @@ def _recomputed(layers: Sequence[Layer], x: Tensor) -> Tensor:
     ends = list(accumulate(segment_sizes(len(layers)), initial=0))
     *early, last = [layers[start:end] for start, end in pairwise(ends)]
     for segment in early:
-        x = _ComputedAgain.apply(segment, x)  # type: ignore[no-untyped-call]
+        x = checkpoint(_in_turn, segment, x, use_reentrant=False, preserve_rng_state=False)
     return _in_turn(last, x)
-
-
-class _ComputedAgain(torch.autograd.Function):
-    """A segment of which only the input is kept; torch's own checkpoint would import its compiler, 70 MB of it."""
-
-    @staticmethod
-    def forward(ctx: Any, segment: Sequence[Layer], x: Tensor) -> Tensor:
-        ctx.segment = segment
-        ctx.save_for_backward(x)
-        return _in_turn(segment, x.detach())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad():
-            y = _in_turn(ctx.segment, x)
-        return None, torch.autograd.grad(y, x, grads[0])[0]
 
 
 def _rounded(layers: Sequence[Layer], x: Tensor) -> Tensor:
