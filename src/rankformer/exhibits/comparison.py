@@ -172,5 +172,6 @@ def _row_data(request: Request, data: DataCard, method: str, row: Row) -> dict[s
         "published": published._asdict() if published else None,
         "settings": request.settings(data, method) if available else None,
         "settings_from": request.settings_of(data.name, method).origin if available else None,
+        "command": request.settings_of(data.name, method).command if available else None,
         **row.to_dict(),
     }

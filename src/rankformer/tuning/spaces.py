@@ -17,6 +17,8 @@ _CONTRAST: dict[str, Any] = {
 }
 # Without layers that normalise, good rates lie anywhere between those for mini-batches and the paper's full-batch rate.
 _WIDE_RATE: dict[str, Any] = {"low": 1e-3, "high": 1.0, "log": True}
+# Without layers, or with few, the penalty is all that holds a table of a row per node; it may weigh a lot.
+_WIDE_PENALTY: dict[str, Any] = {"low": 1e-5, "high": 0.1, "log": True}
 _ENCODER: dict[str, Any] = {
     "dropout": {"low": 0.0, "high": 0.5},
     "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
@@ -34,13 +36,20 @@ SPACES: dict[str, dict[str, Any]] = {
         "start": ["normal", "xavier", "spectral"],
         **_CONTRAST,
     },
-    "lightgcn": {"learning_rate": _WIDE_RATE, "num_layers": {"low": 1, "high": 4}},
+    "lightgcn": {"learning_rate": _WIDE_RATE, "l2": _WIDE_PENALTY, "num_layers": {"low": 1, "high": 4}},
     "xsimgcl": {
         "num_layers": {"low": 1, "high": 3},
         "start": ["normal", "xavier", "spectral"],
         **_CONTRAST,
     },
-    "mf": {"learning_rate": _WIDE_RATE},
+    "mf": {"learning_rate": _WIDE_RATE, "l2": _WIDE_PENALTY},
+    "dualvae": {
+        "likelihood": ["poisson", "multinomial"],
+        "kl_weight": {"low": 0.03, "high": 10.0, "log": True},
+        "cl_weight": {"low": 1e-3, "high": 0.1, "log": True},
+        "train_prototypes": [False, True],
+        "shuffle": [False, True],
+    },
     "difformer": {
         "num_layers": {"low": 1, "high": 4},
         "alpha": {"low": 0.1, "high": 0.9},
@@ -105,6 +114,7 @@ NOT_SEARCHED = frozenset(
         "metric",
         "embedding_dim",
         "hidden_dim",
+        "decoder_dim",
         "output_dim",
         "activations",
     }
