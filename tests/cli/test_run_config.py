@@ -7,7 +7,7 @@ from rankformer.cli.run_config import chosen_model, chosen_settings, parse_assig
 from rankformer.errors import ConfigError
 from rankformer.models.rankformer import Rankformer
 
-CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"
+CONFIGS = Path(__file__).parents[2] / "experiments" / "paper-configs"
 
 
 @pytest.mark.parametrize(

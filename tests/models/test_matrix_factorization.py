@@ -34,11 +34,11 @@ def batch_of(graph, edges=None):
     return Batch(chosen, NegativeSampler.of(graph).draw(0, 1, chosen), seed=0, step=1)
 
 
-def test_the_defaults_are_the_full_batch_protocol():
+def test_the_defaults_are_a_full_batch_and_what_validation_chose():
     settings = MatrixFactorizationSettings()
     assert settings.embedding_dim == 64
-    assert (settings.batch_size, settings.learning_rate, settings.l2) == (None, 0.1, 1e-4)
-    assert (settings.epochs, settings.validate_every, settings.patience) == (2000, 20, 10)
+    assert (settings.batch_size, settings.learning_rate, settings.schedule, settings.l2) == (None, 0.05, "cosine", 0.03)
+    assert (settings.epochs, settings.validate_every, settings.patience) == (600, 20, 10)
 
 
 def test_scores_are_products_of_table_rows_and_those_of_lightgcn_without_layers(graph):

@@ -50,11 +50,12 @@ def dense_propagation(graph, z):
     return torch.cat([scaled @ z[n:], scaled.T @ z[:n]])
 
 
-def test_the_defaults_are_those_of_the_paper_and_its_program():
+def test_the_defaults_are_the_papers_but_for_start_and_step_size():
     settings = RankformerCLSettings()
     assert (settings.embedding_dim, settings.alpha) == (64, 2)
     assert (settings.cl_weight, settings.cl_noise, settings.cl_temperature) == (0.05, 0.1, 0.15)
-    assert (settings.batch_size, settings.learning_rate, settings.l2) == (2048, 1e-3, 1e-4)
+    assert (settings.batch_size, settings.learning_rate, settings.l2) == (2048, 5e-3, 1e-4)
+    assert (settings.start, settings.schedule, settings.epochs) == ("spectral", "cosine", 12)
     assert (settings.validate_every, settings.patience) == (1, 10)
 
 

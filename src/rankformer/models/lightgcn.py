@@ -13,6 +13,8 @@ default here is every pair once in one full-batch step, the protocol of Rankform
 pairs, here they are parallel edges: c lines of a pair weigh c times, in the sums as in the degrees.
 """
 
+from typing import Literal
+
 from pydantic import Field
 from torch import Tensor
 
@@ -25,11 +27,19 @@ from rankformer.training.settings import TrainingSettings
 
 
 class LightGCNSettings(TrainingSettings):
-    """Knobs of LightGCN."""
+    """Knobs of LightGCN; the defaults were chosen on validation (experiments/LOG.md)."""
 
+    epochs: int = Field(default=600, ge=1)
+    """Passes over the training pairs; the step size falls to 0 over them."""
+    learning_rate: float = Field(default=0.05, gt=0)
+    """Adam's step size."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
+    l2: float = Field(default=5e-3, ge=0)
+    """Weight of the squared length of the learned rows, as they occur in a batch."""
     embedding_dim: int = Field(default=64, ge=1)
     """Width d of the vectors."""
-    num_layers: int = Field(default=3, ge=0)
+    num_layers: int = Field(default=2, ge=0)
     """Propagation layers K; the final vectors are the mean over layers 0 to K."""
 
 

@@ -10,6 +10,8 @@ on single triples; every pair once per epoch in place of triples drawn with repl
 and negatives alike; no item bias.
 """
 
+from typing import Literal
+
 from pydantic import Field
 from torch import Tensor
 
@@ -19,8 +21,16 @@ from rankformer.training.settings import TrainingSettings
 
 
 class MatrixFactorizationSettings(TrainingSettings):
-    """Knobs of matrix factorization."""
+    """Knobs of matrix factorization; the defaults were chosen on validation (experiments/LOG.md)."""
 
+    epochs: int = Field(default=600, ge=1)
+    """Passes over the training pairs; the step size falls to 0 over them."""
+    learning_rate: float = Field(default=0.05, gt=0)
+    """Adam's step size."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
+    l2: float = Field(default=0.03, ge=0)
+    """Weight of the squared length of the learned rows, as they occur in a batch."""
     embedding_dim: int = Field(default=64, ge=1)
     """Width d of the vectors."""
 

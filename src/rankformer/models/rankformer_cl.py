@@ -9,13 +9,15 @@ Chen et al., "Rankformer: A Graph Transformer for Recommendation based on Rankin
     score      y_ui = v_u . v_i, the warm-up without noise
 
 rho is a random non-negative row of length one, fresh in each layer of each step (`layers.noisy_propagation`); NCE is
-InfoNCE by cosine at temperature tau_cl (`training.contrastive`). Learned: one table z^(0) of (n+m) x d, drawn from
-Normal(0, 0.1^2). Departures: the paper's noise has length 0.2, that of its program and of the default here is 0.1; the
-program evaluates embeddings that still hold the noise of the last step, and rejects negatives against the batch only,
-here evaluation is without noise and negatives are rejected against all of training.
+InfoNCE by cosine at temperature tau_cl (`training.contrastive`). Learned: one table z^(0) of (n+m) x d. Departures:
+start and step size (the paper's are start=normal, learning_rate=1e-3, schedule=constant, for some sixty epochs); the
+paper's noise has length 0.2, that of its program and of the default here is 0.1; the program evaluates embeddings that
+still hold the noise of the last step, and rejects negatives against the batch only, here evaluation is without noise
+and negatives are rejected against all of training.
 """
 
 from functools import reduce
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -42,8 +44,19 @@ _WARM_UP_LAYERS, _CONTRAST_LAYER = 2, 1
 
 
 class RankformerCLSettings(ContrastiveSettings):
-    """Knobs of Rankformer-CL; the paper chose num_layers and tau for each dataset."""
+    """Knobs of Rankformer-CL; the paper chose num_layers and tau for each dataset.
 
+    Start and step size were chosen on validation (experiments/LOG.md): a fifth of the paper's epochs.
+    """
+
+    epochs: int = Field(default=12, ge=1)
+    """Passes over the training pairs; the step size falls to 0 over them."""
+    learning_rate: float = Field(default=5e-3, gt=0)
+    """Adam's step size."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
+    start: Literal["normal", "xavier", "spectral"] = "spectral"
+    """What z0 starts from: Normal(0, 0.1^2), Xavier's uniform range, or singular vectors of the training matrix."""
     num_layers: int = Field(default=4, ge=0)
     """Rankformer layers L after the warm-up."""
     tau: float = Field(default=0.2, ge=0, le=1)
