@@ -13,15 +13,9 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.binary_rows import BinaryMatrix
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
-from rankformer.models.dualvae import (
-    DualVAE,
-    DualVAENetwork,
-    DualVAESettings,
-    aspect_attention,
-    aspect_contrast,
-    divergence,
-)
+from rankformer.models.dualvae import DualVAE, DualVAENetwork, DualVAESettings, aspect_attention
 from rankformer.retrieval.fold_in import Histories
+from rankformer.training.latent_losses import aspect_contrast, divergence
 from rankformer.training.trainer import Batch, TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -277,3 +271,23 @@ def test_training_lowers_the_loss(likelihood):
     model = DualVAE(**SMALL, epochs=15, learning_rate=0.05, likelihood=likelihood).fit(LOG)
     losses = [event["loss"] for event in model.log]
     assert np.mean(losses[-3:]) < 0.95 * losses[0]
+
+
+def test_a_spectral_start_ranks_before_any_step_and_stands_at_the_share_of_ones():
+    """The means of a log with two separate groups find the group; random weights do not."""
+    users, items = np.divmod(np.arange(400), 20)
+    keep = (users % 2 == items % 2) & (np.random.default_rng(0).random(400) < 0.8)
+    log = Interactions.from_indices(users[keep], items[keep])
+    graph = BipartiteGraph.from_interactions(log)
+    own = (users % 2 == items % 2).reshape(20, 20)
+    gaps = {}
+    for start in ("normal", "spectral"):
+        knobs = {"num_aspects": 1, "embedding_dim": 8, "hidden_dim": 8, "decoder_dim": 4}
+        model = DualVAE(start=start, seed=0, **knobs)
+        with torch.no_grad():
+            scores = model.start(graph).embeddings(graph).scores(torch.arange(20)).numpy()
+        gaps[start] = scores[own].mean() / scores[~own].mean()
+        if start == "spectral":
+            assert 0.2 < scores.mean() / own.mean() / 0.8 < 2
+    assert gaps["spectral"] > 1.5
+    assert gaps["normal"] < 1.1

@@ -36,11 +36,12 @@ def batch_of(graph, edges, step=1):
     return Batch(chosen, NegativeSampler.of(graph).draw(0, step, chosen), seed=0, step=step)
 
 
-def test_the_defaults_are_those_of_the_authors_program():
+def test_the_defaults_are_what_validation_chose():
     settings = XSimGCLSettings()
-    assert (settings.embedding_dim, settings.num_layers, settings.contrast_layer) == (64, 2, 1)
-    assert (settings.cl_weight, settings.cl_noise, settings.cl_temperature) == (0.2, 0.2, 0.15)
-    assert (settings.batch_size, settings.learning_rate, settings.l2) == (2048, 1e-3, 1e-4)
+    assert (settings.embedding_dim, settings.num_layers, settings.contrast_layer) == (64, 3, 1)
+    assert (settings.cl_weight, settings.cl_noise, settings.cl_temperature) == (0.05, 0.1, 0.2)
+    assert (settings.batch_size, settings.learning_rate, settings.l2) == (2048, 3e-3, 3e-4)
+    assert (settings.start, settings.schedule, settings.epochs) == ("xavier", "cosine", 20)
     assert (settings.validate_every, settings.patience) == (1, 10)
 
 

@@ -34,12 +34,12 @@ from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.layers.simple_attention import Kind, SimpleAttention
 from rankformer.layers.simple_attention_reference import Norm
-from rankformer.models.encoder import EncoderModel, EncoderModelSettings, EncoderNetwork, InputLayer, SeededDropout
+from rankformer.models.encoder import EncoderModel, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
 
 MOST_NODES_OF_ALL_PAIRS = 4096
 
 
-class DIFFormerSettings(EncoderModelSettings):
+class DIFFormerSettings(EncoderSettings):
     """Knobs of DIFFormer."""
 
     num_layers: int = Field(default=2, ge=0)

@@ -30,19 +30,24 @@ logarithm; training stops on a validation part, while theirs runs all epochs; us
 latents of 0. Like theirs, the prototypes c are never trained by default, though the program means them to be:
 `train_prototypes`. Its batches are always the same, in a fixed order: `shuffle`. With the multinomial likelihood
 sigmoids are dropped, in the score too, and a softmax over all columns is taken of Y. Repeated pairs count once.
+
+`start=spectral` is ours: W_1 starts from singular vectors of the normalised training matrix over the root of the degree
+and W_m from the identity, so that first means are spectral coordinates; the last latents start apart by as much as
+makes sigmoid( z . beta ) the share of ones in X, which weights without a bias find slowly.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from rankformer.aspects import ACTIVATIONS
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import random_bits
+from rankformer.graph.spectral import spectral_rows
 from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_rows
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
@@ -50,12 +55,13 @@ from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.models.base import TrainedModel
 from rankformer.models.networks import TrainedNetwork
 from rankformer.retrieval.aspect_scorer import AspectScorer, Parts
+from rankformer.training.latent_losses import aspect_contrast, divergence
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
 from rankformer.training.weight_decay import weight_decay
 
 _START, _NOISE, _REFRESH = range(3)  # streams of randomness
-_SMALLEST_SCALE = 1e-6
+_FADED, _WIDE, _NARROW = 0.1, 1.0, -4.0  # of the spectral start, chosen on validation (experiments/LOG.md)
 
 
 class DualVAESettings(TrainingSettings):
@@ -96,6 +102,8 @@ class DualVAESettings(TrainingSettings):
     """Whether the aspects' prototypes are learned, or stay as drawn, as in the authors' program."""
     shuffle: bool = False
     """Whether each epoch puts users and items into other batches."""
+    start: Literal["normal", "spectral"] = "normal"
+    """What the encoders start from: random weights, or singular vectors of the training matrix."""
 
 
 def aspect_attention(latents: Tensor, prototypes: Tensor) -> Tensor:
@@ -106,21 +114,6 @@ def aspect_attention(latents: Tensor, prototypes: Tensor) -> Tensor:
         prototypes: (A, d).
     """
     return torch.bmm(latents, prototypes[:, :, None])[:, :, 0].softmax(0)
-
-
-def divergence(mean: Tensor, scale: Tensor) -> Tensor:
-    """Return the KL divergence from the standard normal, summed over d, the mean over rows and aspects (A, b, d)."""
-    scale = scale.clamp(min=_SMALLEST_SCALE)
-    return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(2).mean()
-
-
-def aspect_contrast(z: Tensor, v: Tensor, temperature: float) -> Tensor:
-    """Return -mean_r sum_a ln(pos / den) of latents z and neighbourhoods v, (A, b, d); den holds the positive twice."""
-    z, v = normalize(z, dim=2), normalize(v, dim=2) / temperature
-    by_aspect = torch.einsum("ard,crd->arc", v, z)  # (A, b, A)
-    by_row = torch.bmm(v, z.mT)  # (A, b, b)
-    norm = torch.cat([by_aspect, by_row], dim=2).logsumexp(2)
-    return (norm - (v * z).sum(2)).sum(0).mean()
 
 
 class Side(nn.Module):
@@ -269,6 +262,25 @@ def _noise(like: Tensor, batch: Batch, stream: int) -> Tensor:
     return torch.randn(like.shape, generator=generator_of(batch.seed, batch.step, stream)).to(like)
 
 
+def _start_from_spectrum(network: DualVAENetwork, graph: BipartiteGraph, seed: int) -> None:
+    """Set the encoders so that the means are spectral coordinates, and their level the share of ones."""
+    knobs, n = network.settings, graph.num_users
+    width = min(knobs.hidden_dim, knobs.embedding_dim)
+    shrink = graph.degree.clamp(min=1).float().rsqrt()[:, None]
+    rows = spectral_rows(graph, width, seed, std=1.0).to(graph.device) * shrink  # (n+m, width)
+    level = math.sqrt(-math.log(graph.num_edges / (n * graph.num_items)))
+    sides = ((network.users, rows[n:], shrink[:n], level), (network.items, rows[:n], shrink[n:], -level))
+    with torch.no_grad():
+        for own, others, own_shrink, own_level in sides:
+            # A row's hidden sum is about sqrt(degree) / A long where its coordinates are 1: bring that to 1.
+            size = (1 / own_shrink).mean() / knobs.num_aspects
+            own.table.mul_(_FADED)[:, :width] = others.cpu() / size.cpu()
+            own.mean.weight.mul_(_FADED)[:width, :width] += torch.eye(width)
+            own.mean.bias.zero_()[-1] = own_level
+            own.scale.bias.fill_(_WIDE)[-1] = _NARROW  # under a sigmoid: the level itself is hardly blurred
+            own.bias.zero_()
+
+
 class DualVAE(TrainedModel):
     """DualVAE with the contract of every model: fit, recommend, similar_items, save, load."""
 
@@ -280,3 +292,10 @@ class DualVAE(TrainedModel):
     def network_for(self, num_users: int, num_items: int) -> DualVAENetwork:
         """Return the untrained network."""
         return DualVAENetwork(num_users, num_items, self.settings, self.seed)
+
+    def start(self, graph: BipartiteGraph) -> DualVAENetwork:
+        """Return the network that training starts from."""
+        network = self.network_for(graph.num_users, graph.num_items)
+        if self.settings.start == "spectral":
+            _start_from_spectrum(network, graph, self.seed)
+        return network

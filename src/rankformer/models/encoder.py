@@ -26,26 +26,25 @@ from rankformer.training.weight_decay import weight_decay
 
 
 class EncoderSettings(TrainingSettings):
-    """Knobs that all encoders have."""
+    """Knobs that all encoders have; the defaults were chosen on validation (experiments/LOG.md)."""
 
-    learning_rate: float = Field(default=1e-3, gt=0)
+    epochs: int = Field(default=400, ge=1)
+    """Most passes over the training pairs."""
+    learning_rate: float = Field(default=3e-3, gt=0)
     """Adam's step size, for the table and for the encoder."""
+    validate_every: int = Field(default=10, ge=1)
+    """Epochs between validations, and between checkpoints."""
     embedding_dim: int = Field(default=64, ge=1)
     """Width d of the learned table."""
     hidden_dim: int = Field(default=64, ge=1)
     """Width h inside the encoder."""
     output_dim: int = Field(default=64, ge=1)
     """Width of the final vectors."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of the entries that a training step sets to zero after each layer of the encoder."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=1e-3, ge=0)
     """Weight decay of the encoder's weights; the table is not among them, it has l2."""
-
-
-class EncoderModelSettings(EncoderSettings):
-    """Knobs of encoders whose table may start from the training matrix."""
-
-    start: Literal["normal", "spectral"] = "normal"
+    start: Literal["normal", "spectral"] = "spectral"
     """What the table starts from: Normal(0, 0.1^2), or the leading singular vectors of the training matrix."""
 
 
@@ -120,8 +119,8 @@ class InputLayer(nn.Module):
 class EncoderModel(GradientModel):
     """A model whose network is an encoder."""
 
-    settings: EncoderModelSettings
-    settings_class: ClassVar[type[EncoderModelSettings]]
+    settings: EncoderSettings
+    settings_class: ClassVar[type[EncoderSettings]]
 
     def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
         """Set the table to singular vectors if the settings ask for it.

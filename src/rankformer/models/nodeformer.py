@@ -19,12 +19,12 @@ How it is computed, exactly: attention and graph bias are linear in v, so W_V an
 to the sums over keys, and once for all heads to Ahat Y; no value row of a head is ever made. Samples are gone through
 one by one (`layers.kernel_attention`), with nothing of size N x K x h kept.
 
-Learned: the table x, drawn from Normal(0, 0.1^2), and the encoder. Departures from the paper: it classifies nodes with
-given features and has no recommendation experiment; table, BPR and the width of z follow the comparison in Rankformer's
-paper. The edge loss is a mean over entries and heads, as in the authors' program; the paper's formula divides by the
-number of nodes instead, which is an `edge_weight` of entries / N times as much. Answers use the tau of training, which
-the program does on small graphs only. Graph biases beyond the neighbours themselves are not offered. Repeated pairs are
-parallel edges.
+Learned: the table x, drawn from Normal(0, 0.1^2) or set to singular vectors, and the encoder. Departures from the
+paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and the width of z
+follow the comparison in Rankformer's paper. The edge loss is a mean over entries and heads, as in the authors' program;
+the paper's formula divides by the number of nodes instead, which is an `edge_weight` of entries / N times as much.
+Answers use the tau of training, which the program does on small graphs only. Graph biases beyond the neighbours
+themselves are not offered. Repeated pairs are parallel edges.
 """
 
 import math
@@ -42,8 +42,7 @@ from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.kernel_attention import both_way_dots, key_sums, mapped_sums, mean_attention
 from rankformer.layers.random_features import Projection, positive_features, random_projection, scaled_linear
 from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.models.base import GradientModel
-from rankformer.models.encoder import EncoderNetwork, EncoderSettings
+from rankformer.models.encoder import EncoderModel, EncoderNetwork, EncoderSettings
 from rankformer.training.trainer import Batch
 
 _WEIGHTS, _ANSWERS, _LAYERS = 1, 2, 3  # streams of randomness, the layers' from the last on; dropout has 0
@@ -242,7 +241,7 @@ def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> 
     return total / (entries * len(features))
 
 
-class NodeFormer(GradientModel):
+class NodeFormer(EncoderModel):
     """NodeFormer with the contract of every model: fit, recommend, similar_items, save, load."""
 
     name = "nodeformer"

@@ -31,10 +31,10 @@ from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.layers.simple_attention import SimpleAttention
 from rankformer.layers.simple_attention_reference import Norm
-from rankformer.models.encoder import EncoderModel, EncoderModelSettings, EncoderNetwork, InputLayer, SeededDropout
+from rankformer.models.encoder import EncoderModel, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
 
 
-class SGFormerSettings(EncoderModelSettings):
+class SGFormerSettings(EncoderSettings):
     """Knobs of SGFormer."""
 
     graph_weight: float = Field(default=0.5, ge=0, le=1)

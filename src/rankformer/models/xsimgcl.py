@@ -10,14 +10,16 @@ Yu et al., "XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Rec
 rho is a random non-negative row of length one, fresh in each layer of each step (`layers.noisy_propagation`); NCE is
 InfoNCE by cosine at temperature tau_cl (`training.contrastive`). Learned: one table z^(0) of (n+m) x d.
 
-Departures from the authors' program (SELFRec): softplus in place of -ln(1e-5 + sigma), the same but for hopeless
-margins; the penalty is half the squared length of the learned rows of u, i and j (`penalty=final` has theirs);
-validation and early stopping in place of twenty epochs judged on the test part; repeated pairs are parallel edges; a
-row is noisy in the last layer only where the batch reads it. A user or item without pairs has the vector 0, so it
-scores 0 with everything, above whatever scores less: test items unseen in training stay candidates.
+Departures from the authors' program (SELFRec): weight, noise, temperature and step size (theirs are cl_weight=0.2,
+cl_noise=0.2, cl_temperature=0.15, learning_rate=1e-3, schedule=constant, num_layers=2); softplus in place of -ln(1e-5 +
+sigma), the same but for hopeless margins; the penalty is half the squared length of the learned rows of u, i and j
+(`penalty=final` has theirs); validation and early stopping in place of twenty epochs judged on the test part; repeated
+pairs are parallel edges; a row is noisy in the last layer only where the batch reads it. A user or item without pairs
+has the vector 0, so it scores 0 with everything, above whatever scores less: test items unseen in training stay
+candidates.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -33,16 +35,24 @@ from rankformer.training.trainer import Batch
 
 
 class XSimGCLSettings(ContrastiveSettings):
-    """Knobs of XSimGCL."""
+    """Knobs of XSimGCL; the defaults were chosen on validation (experiments/LOG.md)."""
 
-    num_layers: int = Field(default=2, ge=1)
+    epochs: int = Field(default=20, ge=1)
+    """Passes over the training pairs; the step size falls to 0 over them."""
+    learning_rate: float = Field(default=3e-3, gt=0)
+    """Adam's step size."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
+    l2: float = Field(default=3e-4, ge=0)
+    """Weight of the squared length of the learned rows, as they occur in a batch."""
+    start: Literal["normal", "xavier", "spectral"] = "xavier"
+    """What z0 starts from: Normal(0, 0.1^2), Xavier's uniform range, or singular vectors of the training matrix."""
+    num_layers: int = Field(default=3, ge=1)
     """Propagation layers K; the final vectors are the mean over layers 1 to K."""
     contrast_layer: int = Field(default=1, ge=1)
     """The layer l* in 1..K that the mean is contrasted with."""
-    cl_weight: float = Field(default=0.2, ge=0)
-    """Weight lambda_cl of the contrast in the loss."""
-    cl_noise: float = Field(default=0.2, ge=0)
-    """Length eps_cl of the noise that training adds to each row after each layer."""
+    cl_temperature: float = Field(default=0.2, gt=0)
+    """Temperature tau_cl of the contrast."""
 
     @model_validator(mode="after")
     def _contrast_layer_exists(self) -> Self:
