@@ -1,6 +1,8 @@
 import pytest
 
-from rankformer.exhibits.ablation import VARIANTS, ablation_cells, show_ablation
+from rankformer.exhibits.ablation import ALL, RELATIVES, VARIANTS, ablation_cells, show_ablation
+from rankformer.models.rankformer import RankformerSettings
+from rankformer.rank_weights import RankWeights
 
 from .conftest import called, made_up, table_row
 
@@ -13,7 +15,7 @@ def test_the_ablation_says_whether_the_order_is_the_papers(request_for, card, sw
     order = ["w/o normalization", "w/o negative pairs", "w/o offset", "w/o benchmark", "full"]
     if swapped:
         order[1], order[2] = order[2], order[1]
-    cells = ablation_cells(request)
+    cells = ablation_cells(request)[: len(VARIANTS)]
     assert [cell.settings["negatives"] for cell in cells] == ["push", "none", "push", "push", "push"]
     assert [cell.settings["benchmark"] for cell in cells] == [True, True, False, True, True]
     assert [cell.settings["alpha"] for cell in cells] == [2.0, 2.0, 2.0, 0.0, 2.0]
@@ -28,7 +30,18 @@ def test_the_ablation_says_whether_the_order_is_the_papers(request_for, card, sw
 def test_an_ablation_with_a_gap_draws_no_conclusion(request_for, card):
     request = request_for(datasets=(called(card),))
     cells = ablation_cells(request)
-    content = show_ablation(request, {cell.key: made_up(0.2) for cell in cells[:-1]})
+    content = show_ablation(request, {cell.key: made_up(0.2) for cell in cells if cell.settings["normalize"]})
     assert content.findings == (
         "ali-display: the order of effects is open, nothing was measured for w/o normalization.",
     )
+
+
+@pytest.mark.parametrize(("name", "weights"), [("GAT", RankWeights.gat()), ("Transformer", RankWeights.transformer())])
+def test_the_relatives_have_the_weights_of_table_1_and_no_published_number(request_for, card, name, weights):
+    request = request_for(datasets=(called(card),))
+    cell = ablation_cells(request)[list(ALL).index(name)]
+    assert RankformerSettings(**cell.settings).rank_weights() == weights
+    content = show_ablation(request, {cell.key: made_up(0.2)})
+    row = table_row(content.tables[0], name)
+    assert (row["NDCG@20 paper"], row["NDCG@20 ours"]) == ("-", "0.2000")
+    assert name in RELATIVES

@@ -60,12 +60,18 @@ def dense_rows(network, graph):
     return tokens + (weights / weights.sum(1, keepdim=True)) @ (tokens @ network.value.weight.T)
 
 
-def test_the_defaults_are_the_start_of_the_search():
+def test_the_defaults_are_a_reading_of_the_paper_and_what_validation_chose():
     settings = MGFormerSettings()
-    assert (settings.embedding_dim, settings.gamma, settings.batch_size, settings.learning_rate) == (64, 1, 2048, 1e-3)
+    assert (settings.embedding_dim, settings.gamma, settings.batch_size, settings.learning_rate) == (
+        64,
+        0.5,
+        2048,
+        5e-3,
+    )
     assert (settings.projection, settings.mask, settings.residual, settings.objective) == (
         "simplex", "buckets", "token", "alignment",
     )  # fmt: skip
+    assert (settings.start, settings.schedule, settings.epochs) == ("xavier", "cosine", 50)
     network = MGFormerNetwork(5, settings, seed=0)
     assert network.projection.shape == (64, 64)
     assert network.encoding.shape == (5, 64)

@@ -13,12 +13,12 @@ phi are simplex random features, whose products estimate exp(q . k / sqrt(d)); t
 linear in the number of nodes: see `layers.kernel_attention`. A step needs the keys and values of all nodes but the
 queries of its batch only, and W_V is applied to the sums over keys, not to every node.
 
-Learned: the table x, drawn from Normal(0, 0.1^2), W_Q, W_K, W_V, and z. Unconfirmed: no program of the authors is known
-and not all of the paper could be read. The tokens, the single layer and head, the kernel, a sine of learned degrees and
-the loss are the paper's; the exact form of p, of z, of the mask's argument and of the residual are a reading, and so
-are the absence of biases, output matrix and feed-forward network. Each of these is a setting. Departures from DirectAU,
-whose loss this is: weight decay spares the table (`l2` is for its rows, 0 by default); z keeps 0.02 away from 0 and 1.
-Repeated pairs are parallel edges and count one by one.
+Learned: the table x, drawn from Xavier's normal distribution, W_Q, W_K, W_V, and z. Unconfirmed: no program of the
+authors is known and not all of the paper could be read. The tokens, the single layer and head, the kernel, a sine of
+learned degrees and the loss are the paper's; the exact form of p, of z, of the mask's argument and of the residual are
+a reading, and so are the absence of biases, output matrix and feed-forward network. Each of these is a setting.
+Departures from DirectAU, whose loss this is: weight decay spares the table (`l2` is for its rows, 0 by default); z
+keeps 0.02 away from 0 and 1. Repeated pairs are parallel edges and count one by one.
 """
 
 from typing import Literal, Self
@@ -47,24 +47,26 @@ _WEIGHTS, _FEATURES, _SIGNS = range(3)  # streams of randomness
 
 
 class MGFormerSettings(TrainingSettings):
-    """Knobs of MGFormer."""
+    """Knobs of MGFormer; start, step size and gamma are what validation chose (experiments/LOG.md)."""
 
-    epochs: int = Field(default=300, ge=1)
-    """Most passes over the training pairs."""
-    learning_rate: float = Field(default=1e-3, gt=0)
+    epochs: int = Field(default=50, ge=1)
+    """Passes over the training pairs; the step size falls to 0 over them."""
+    learning_rate: float = Field(default=5e-3, gt=0)
     """Adam's step size."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
     l2: float = Field(default=0.0, ge=0)
     """Weight of the squared length of the learned rows, as they occur in a batch."""
     batch_size: int | None = Field(default=2048, ge=1)
     """Pairs per step; none means all pairs in one step."""
-    validate_every: int = Field(default=1, ge=1)
+    validate_every: int = Field(default=2, ge=1)
     """Epochs between validations, and between checkpoints."""
     weight_decay: float = Field(default=1e-6, ge=0)
     """Weight decay of all parameters but the table."""
 
     embedding_dim: int = Field(default=64, ge=1)
     """Width d of the vectors."""
-    start: Literal["normal", "xavier"] = "normal"
+    start: Literal["normal", "xavier"] = "xavier"
     """What the table starts from: Normal(0, 0.1^2), or Xavier's normal distribution."""
     encoding: Literal["add", "project", "concatenate", "none"] = "add"
     """How the structural encoding enters the tokens: added, mapped and added, concatenated and mapped, or not."""
@@ -94,7 +96,7 @@ class MGFormerSettings(TrainingSettings):
     """What is added to the attention's output: the token, its learned part alone, or nothing."""
     objective: Literal["alignment", "bpr"] = "alignment"
     """What is minimised: alignment and uniformity, or BPR with one negative per pair."""
-    gamma: float = Field(default=1.0, ge=0)
+    gamma: float = Field(default=0.5, ge=0)
     """Weight of uniformity."""
     score: Literal["dot", "cosine"] = "dot"
     """Whether answers compare vectors as they are, or scaled to length 1 as the alignment does."""
