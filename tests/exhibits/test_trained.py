@@ -51,14 +51,21 @@ def test_the_result_is_what_evaluating_the_model_gives(card, tmp_path):
     assert [event["epoch"] for event in result["validations"]] == [2, 4]
 
 
-def test_a_training_that_breaks_off_counts_with_its_best_validation(card, tmp_path):
-    """A rate near the largest float makes the second epoch overflow, after a validation."""
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("mf", {"learning_rate": 3e18, "schedule": "constant"}),
+        ("dualvae", {"learning_rate": 1e10, "likelihood": "gaussian", "activation": "relu"}),  # not one vector per user
+    ],
+)
+def test_a_training_that_breaks_off_counts_with_its_best_validation(card, tmp_path, name, knobs):
+    """So large a rate makes the second epoch overflow, after a validation."""
     parts = load_parts(card.source)
-    settings = {**TINY["mf"], "epochs": 50, "validate_every": 1, "learning_rate": 3e18}
-    result = train_and_evaluate(parts, build_model("mf", settings, 0, "cpu"), tmp_path / "work")
+    settings = {"embedding_dim": 4, "epochs": 50, "validate_every": 1, **knobs}
+    result = train_and_evaluate(parts, build_model(name, settings, 0, "cpu"), tmp_path / "work")
     assert "not finite" in result["failed"]
     best = max(result["validations"], key=lambda event: event["ndcg@20"])
-    stopped = build_model("mf", {**settings, "epochs": best["epoch"]}, 0, "cpu").fit(parts.train, parts.valid)
+    stopped = build_model(name, {**settings, "epochs": best["epoch"]}, 0, "cpu").fit(parts.train, parts.valid)
     assert result["metrics"] == evaluate(stopped, parts.test).metrics
 
 
