@@ -57,7 +57,7 @@ class GFormerSettings(TrainingSettings):
     Those are the step size (1e-3 for 100 epochs), l2 (1e-4), and the number of layers (2): experiments/LOG.md.
     """
 
-    epochs: int = Field(default=10, ge=1)
+    epochs: int = Field(default=6, ge=1)
     """Passes over the training pairs; the step size falls to 0 over them."""
     learning_rate: float = Field(default=0.01, gt=0)
     """Adam's step size."""
