@@ -3,6 +3,7 @@
     RankformerError
     ├── UserError                what was asked or given can be mended by the caller (exit code 2)
     │   ├── DataError            an interaction log, table or split that cannot be used
+    │   │   └── AbsentDataError  the files of a named dataset are nowhere to be found
     │   ├── ConfigError          a setting, flag or argument outside its range, or unknown
     │   ├── UnknownIdError       a user or item that the model has never seen
     │   ├── NotSupportedError    something that the method at hand cannot do
@@ -24,6 +25,10 @@ class UserError(RankformerError, ValueError):
 
 class DataError(UserError):
     """An interaction log, table or split that cannot be used."""
+
+
+class AbsentDataError(DataError):
+    """The files of a named dataset are nowhere to be found."""
 
 
 class ConfigError(UserError):

@@ -99,7 +99,8 @@ def test_datasets_whose_files_are_absent_are_reported_as_not_run(reproduce, tmp_
     assert outcome.code == 0, outcome.err
     document = documents(tmp_path)["figure-random"]
     assert [name for name, _ in document["absent"]] == ["epinions", "amazon-cds", "yelp2018"]
-    assert "note: yelp2018 was not run: dataset 'yelp2018' was not found" in outcome.err
+    assert "note: yelp2018 was not run: its files are not here; run `rankformer data download yelp2018`" in outcome.err
+    assert str(tmp_path) not in (tmp_path / "out" / "figure-random.md").read_text()
     assert "not run: amazon-cds" in (tmp_path / "out" / "figure-random.html").read_text()
 
 

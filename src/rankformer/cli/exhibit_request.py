@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankformer.cli.progress import busy
 from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import AbsentDataError, ConfigError, DataError
 
 if TYPE_CHECKING:
     from rankformer.exhibits.cells import DataCard
@@ -45,22 +45,22 @@ def build_request(exhibit: "Exhibit", given: dict[str, Any], seeds: int | None, 
 
 def _datasets(names: list[str] | None) -> tuple[tuple["DataCard", ...], tuple[tuple[str, str], ...]]:
     """Return the cards of the datasets that are here, and those that are not with the reason."""
-    from rankformer.data.registry import DATASETS
+    from rankformer.data.registry import remedy_for
     from rankformer.data.source import DataSource
     from rankformer.exhibits.cells import DataCard
     from rankformer.exhibits.published import PAPER_DATASETS
 
     cards, absent = [], []
+    missing: DataError | None = None
     for name in dict.fromkeys(names or PAPER_DATASETS):
         try:
             with busy(f"reading {name}"):
                 cards.append(DataCard.of(DataSource(source=name)))
-        except DataError as error:
-            if name not in DATASETS:
-                raise
-            absent.append((name, str(error)))
-    if not cards:
-        raise DataError(absent[0][1])
+        except AbsentDataError as error:
+            missing = missing or error
+            absent.append((name, f"its files are not here; {remedy_for(name)}"))  # folders are no reader's business
+    if missing is not None and not cards:
+        raise missing
     twice = [card.name for card in cards if sum(card.name == other.name for other in cards) > 1]
     if twice:
         raise ConfigError(f"two datasets are called {twice[0]!r}; reproduce them one at a time")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import AbsentDataError, ConfigError
 
 PAPER = (
     "Chen et al., Rankformer: A Graph Transformer for Recommendation based on Ranking Objective, WWW 2025; "
@@ -174,10 +174,14 @@ def find_dataset(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     for folder in folders:
         if all((folder / file.name).is_file() for file in dataset.files):
             return folder
-    remedy = (
-        f"run `rankformer data download {name}`"
-        if dataset.url_base
-        else "no published file has its valid part, so put train.txt, valid.txt and test.txt there yourself"
-    )
     looked = " and ".join(str(folder) for folder in folders)
-    raise DataError(f"dataset {name!r} was not found in {looked} (RANKFORMER_DATA names another folder); {remedy}")
+    raise AbsentDataError(
+        f"dataset {name!r} was not found in {looked} (RANKFORMER_DATA names another folder); {remedy_for(name)}"
+    )
+
+
+def remedy_for(name: str) -> str:
+    """Return how to get the files of a dataset that is not there."""
+    if dataset_named(name).url_base:
+        return f"run `rankformer data download {name}`"
+    return "no published file has its valid part, so put train.txt, valid.txt and test.txt there yourself"

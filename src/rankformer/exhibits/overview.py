@@ -34,7 +34,7 @@ were found, and what did not work, is in [experiments/LOG.md](experiments/LOG.md
 def read_reports(folder: Path) -> dict[str, Document]:
     """Return the exhibits' reports in a folder by file stem, sorted; other JSON files are passed over."""
     reports = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -118,8 +118,17 @@ def _runtime(data: Document) -> list[Table]:
             means = [_mean([course[name] for course in courses]) for name in _COURSE]
             paper = " / ".join(f"{value:,}" for value in row["published"].values()) or "-"
             rows.append((METHOD_NAMES[method], *map(seconds, means), paper, str(len(row["seeds"]))))
-        tables.append(Table(f"{dataset}: runtime", headings, tuple(rows)))
+        tables.append(Table(f"{dataset}: runtime{_conditions(methods)}", headings, tuple(rows)))
     return tables
+
+
+def _conditions(methods: Document) -> str:
+    """Return how many threads the trainings had and how many ran at a time."""
+    found = [run["conditions"] for row in methods.values() for run in row["runs"]]
+    if not found:
+        return ""
+    threads = " or ".join(map(str, sorted({each["threads"] for each in found})))
+    return f" (threads each: {threads}; at a time: up to {max(each['workers'] for each in found)})"
 
 
 _COURSE = ("seconds_per_epoch", "seconds_to_best", "seconds")
