@@ -291,3 +291,9 @@ def test_a_spectral_start_ranks_before_any_step_and_stands_at_the_share_of_ones(
             assert 0.2 < scores.mean() / own.mean() / 0.8 < 2
     assert gaps["spectral"] > 1.5
     assert gaps["normal"] < 1.1
+
+
+def test_a_spectral_start_stands_a_log_with_more_lines_than_places():
+    log = Interactions.from_indices([0, 0, 0, 1, 1, 1, 0, 1], [0, 0, 0, 1, 1, 1, 1, 0])
+    model = DualVAE(start="spectral", epochs=1, embedding_dim=2, hidden_dim=3).fit(log)
+    assert len(model.recommend([0], k=1, include_seen=True).table) == 1

@@ -15,7 +15,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 .scroll { overflow-x: auto; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th { border-bottom-width: 2px; } .word { text-align: left; } tbody tr:nth-child(even) { background: var(--band); }
-td { white-space: nowrap; } td.word { white-space: normal; max-width: 34rem; overflow-wrap: anywhere; }
+td { white-space: nowrap; } td.word { white-space: normal; max-width: 34rem; overflow-wrap: break-word; }
 figure { margin: 1.5rem 0; } figure img { max-width: 100%; background: #fff; } figcaption { color: var(--soft); }
 .trial { border: 2px solid #D55E00; padding: .5rem 1rem; font-weight: 600; }
 @media (prefers-color-scheme: dark) { :root { --soft: #aaa; --line: #555; } }

@@ -268,7 +268,8 @@ def _start_from_spectrum(network: DualVAENetwork, graph: BipartiteGraph, seed: i
     width = min(knobs.hidden_dim, knobs.embedding_dim)
     shrink = graph.degree.clamp(min=1).float().rsqrt()[:, None]
     rows = spectral_rows(graph, width, seed, std=1.0).to(graph.device) * shrink  # (n+m, width)
-    level = math.sqrt(-math.log(graph.num_edges / (n * graph.num_items)))
+    share = min(1.0, graph.num_edges / (n * graph.num_items))  # repeated pairs may be more than there are places
+    level = math.sqrt(-math.log(share))
     sides = ((network.users, rows[n:], shrink[:n], level), (network.items, rows[:n], shrink[n:], -level))
     with torch.no_grad():
         for own, others, own_shrink, own_level in sides:
