@@ -59,7 +59,7 @@ def test_a_second_call_computes_nothing(card, cache):
 
 def test_only_what_changed_is_computed(card, cache):
     run([training_cell(card, "mf", MF, 0)], cache)
-    changed = {**MF, "learning_rate": 0.05}
+    changed = {**MF, "learning_rate": 0.07}
     cells = [training_cell(card, "mf", MF, 0), training_cell(card, "mf", changed, 0), training_cell(card, "mf", MF, 5)]
     results, told = run(cells, cache)
     assert told.texts("done") == ["mf on tiny, seed 0", "mf on tiny, seed 5"]

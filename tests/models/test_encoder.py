@@ -39,11 +39,11 @@ def batch_of(graph, step=1, edges=None):
     return Batch(chosen, NegativeSampler.of(graph).draw(0, 1, chosen), seed=0, step=step)
 
 
-def test_the_defaults_are_those_that_the_search_starts_from(kind):
+def test_the_defaults_are_what_validation_chose(kind):
     settings = kind.settings_class()
     assert (settings.embedding_dim, settings.hidden_dim, settings.output_dim) == (64, 64, 64)
-    assert (settings.learning_rate, settings.l2, settings.batch_size) == (1e-3, 1e-4, None)
-    assert (settings.dropout, settings.weight_decay) == (0, 0)
+    assert (settings.learning_rate, settings.l2, settings.batch_size) == (3e-3, 1e-4, None)
+    assert (settings.dropout, settings.weight_decay, settings.start) == (0.2, 1e-3, "spectral")
 
 
 def test_the_seed_decides_every_parameter_and_the_global_generator_none(kind, graph):
@@ -136,7 +136,7 @@ def test_a_step_that_failed_does_not_leave_the_network_learning(kind, graph):
 
 
 def test_decay_is_what_adam_would_add_and_spares_the_table(kind, graph):
-    plain, decayed = build(kind, graph).double(), build(kind, graph, weight_decay=0.3).double()
+    plain, decayed = build(kind, graph, weight_decay=0.0).double(), build(kind, graph, weight_decay=0.3).double()
     for network in (plain, decayed):
         network.loss(graph, batch_of(graph), 0.1).backward()
     for (name, ours), (_, theirs) in zip(decayed.named_parameters(), plain.named_parameters(), strict=True):

@@ -32,7 +32,7 @@ def graph():
 
 
 def network_of(graph, seed=0, **settings):
-    model = MGFormer(seed=seed, **{"embedding_dim": 6, **settings})
+    model = MGFormer(seed=seed, **{"embedding_dim": 6, "start": "normal", **settings})
     network = model.build(graph.num_nodes)
     model.initialise(network, graph)
     with torch.no_grad():

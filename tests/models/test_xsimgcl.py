@@ -137,7 +137,7 @@ def test_every_start_trains(start):
     [
         {"num_layers": 0},
         {"contrast_layer": 0},
-        {"contrast_layer": 3},
+        {"contrast_layer": 4},
         {"num_layers": 1, "contrast_layer": 2},
         {"cl_temperature": 0},
         {"cl_noise": -0.1},
@@ -151,8 +151,8 @@ def test_settings_without_a_meaning_are_refused(settings):
 
 
 def test_a_contrast_layer_beyond_the_last_says_which_there_are():
-    with pytest.raises(ConfigError, match=r"contrast_layer=3: .* one of the layers 1\.\.2; choose one of them"):
-        XSimGCL(contrast_layer=3)
+    with pytest.raises(ConfigError, match=r"contrast_layer=4: .* one of the layers 1\.\.3; choose one of them"):
+        XSimGCL(contrast_layer=4)
 
 
 def test_one_user_and_one_item_are_enough():

@@ -24,7 +24,7 @@ COMMANDS = Commands("rankformer tune log.csv --model mf", "rankformer train log.
 def study(objective, space):
     trials = [
         Trial(0, "complete", {"learning_rate": 0.1, "l2": 1e-4}, 0.25, 4, {4: 0.25}, 1.5),
-        Trial(1, "complete", {"learning_rate": 1e-05, "l2": 1e-4}, 0.3, 8, {8: 0.3}, 2.0),
+        Trial(1, "complete", {"learning_rate": 1e-05, "l2": 0.03}, 0.3, 8, {8: 0.3}, 2.0),
         Trial(2, "pruned", {"learning_rate": 0.2, "l2": 0.0}, 0.1, 2, {2: 0.1}),
         Trial(3, "failed", {"learning_rate": 0.9, "l2": 0.0}, problem='the loss, "at last", is not finite'),
     ]
@@ -57,7 +57,7 @@ def test_the_configuration_is_what_was_trained(study):
 
 def test_a_setting_of_none_goes_on_the_command_line(objective):
     method = model_class("gformer")
-    fixed = {"clip_norm": None, "l2": 1e-4}
+    fixed = {"clip_norm": None, "l2": 1.5e-4}
     study = Study(type(objective)(method, objective.data, fixed, 0, objective.folder), {}, [])
     text = config_text(study, Trial(0, "complete", {}, 0.5), COMMANDS, {})
     assert f"{COMMANDS.training} --set clip_norm=none" in text

@@ -46,7 +46,7 @@ def test_the_data_names_methods_that_exist():
 
 def test_the_step_size_is_searched_around_the_methods_own():
     assert space_of(model_class("rankformer"))["learning_rate"] == Range(0.01, 1.0, log=True)
-    assert space_of(model_class("xsimgcl"))["learning_rate"] == Range(1e-4, 1e-2, log=True)
+    assert space_of(model_class("xsimgcl"))["learning_rate"] == Range(3e-4, 0.03, log=True)
     assert space_of(model_class("mgformer"))["l2"] == Range(1e-6, 1e-2, log=True)  # its default is 0
 
 
