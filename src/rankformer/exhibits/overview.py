@@ -26,9 +26,10 @@ SECTIONS = {
 INTRODUCTION = """# Results
 
 Made by `python experiments/write_results.py` from the reports in `{folder}`; every number was measured by the command
-above its table. Test part at the best validation NDCG@20; mean ± standard deviation over seeds. *Published* is the
-paper's table (Chen et al., WWW 2025), or on yelp2018-lightgcn a public number named in the report. How the settings
-were found, and what did not work, is in [experiments/LOG.md](experiments/LOG.md)."""
+above its table (`--report-only` shows what earlier runs left in the cells; without it they are computed). Test part at
+the best validation NDCG@20; mean ± standard deviation over seeds. *Published* is the paper's table (Chen et al., WWW
+2025), or on yelp2018-lightgcn a public number named in the report. How the settings were found, and what did not work,
+is in [experiments/LOG.md](experiments/LOG.md)."""
 
 
 def read_reports(folder: Path) -> dict[str, Document]:
