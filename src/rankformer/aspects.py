@@ -2,10 +2,10 @@
 
 With z_a (b, d) latents of some entities and B_a (m, d) those of the opposite side, f the decoders, for each aspect a:
 
-    hidden      sum over the columns i of a row of w[a, i] t_i                              (A, b, h)
+    hidden      sum over the columns i of a row of w[a, i] t_i, perhaps over the root of their number     (A, b, h)
     logits      G_a = z_a B_a^T + tanh( f(z_a) f'(B_a)^T )                                  (A, b, m)
 
-Nothing here is differentiated by torch: training writes its own backward.
+But for `divided_by_root`, nothing here is differentiated by torch: training writes its own backward.
 """
 
 from collections.abc import Callable
@@ -37,6 +37,16 @@ def weighted_bags(columns: Tensor, ptr: Tensor, table: Tensor, weights: Tensor) 
             for each in weights
         ]
     )
+
+
+def divided_by_root(sums: Tensor, ptr: Tensor) -> Tensor:
+    """Return sums over rows, (..., b, h), divided by the root of each row's size; those of empty rows as they are.
+
+    Args:
+        sums: the sums.
+        ptr: (b + 1,) where each row starts.
+    """
+    return sums * ptr.diff().clamp(min=1).to(sums.dtype).rsqrt()[:, None]
 
 
 def bent_products(decoded: Tensor, other_decoded: Tensor) -> Tensor:

@@ -54,3 +54,17 @@ def test_the_sparse_layer_is_the_dense_one_with_its_gradients(matrix, nodes, tur
     expected = torch.autograd.grad((full * direction).sum(), (table, weights))
     for gradient, reference in zip(ours, expected, strict=True):
         torch.testing.assert_close(gradient, reference)
+
+
+@pytest.mark.parametrize(("nodes", "turned"), BATCHES)
+@pytest.mark.parametrize("drop", [[], [0], [1, 3], range(9)])
+def test_chosen_entries_are_the_rows_without_the_others(matrix, nodes, turned, drop):
+    batch = matrix.rows(torch.tensor(nodes))
+    x = (dense().T if turned else dense())[[node - N if turned else node for node in nodes]]
+    chosen = torch.tensor([place not in drop for place in range(len(batch.columns))])
+    fewer = batch.where(chosen)
+    x[batch.rows[~chosen], batch.columns[~chosen]] = 0
+    assert fewer.ptr.tolist() == [0, *x.sum(1).cumsum(0).long().tolist()]
+    assert torch.equal(fewer.order, torch.argsort(fewer.columns, stable=True))
+    table = torch.randn(x.shape[1], 3, dtype=torch.float64)
+    torch.testing.assert_close(weighted_rows(fewer, table, torch.ones(1, x.shape[1]).double())[0], x @ table)

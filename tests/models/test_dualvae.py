@@ -8,7 +8,7 @@ import torch
 from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
-from rankformer.errors import NotSupportedError
+from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.binary_rows import BinaryMatrix
 from rankformer.layers.dual_decoder import Opposite, decode
@@ -212,7 +212,7 @@ def test_whoever_has_no_pair_has_latents_of_zero_and_items_without_one_share_a_s
     scorer = DualVAE(**SMALL, epochs=2).fit(log).recommender.scorer
     assert not scorer.parts.users[:, [1, 3, 5]].any()
     assert not scorer.parts.items[:, [2, 4]].any()
-    torch.testing.assert_close(scorer.parts.attention[:, [2, 4]], torch.full((2, 2), 0.5))
+    assert not scorer.parts.attention[:, [2, 4]].any()
     scores = scorer.scores(torch.arange(6))
     assert torch.equal(scores[:, 2], scores[:, 4])
 
@@ -223,8 +223,9 @@ def test_repeated_pairs_count_once():
     assert torch.equal(*scores)
 
 
-def test_a_training_users_history_gives_the_trained_scores_back():
-    model = DualVAE(**SMALL, epochs=3, learning_rate=0.05).fit(LOG)
+@pytest.mark.parametrize("settings", [{}, {"row_scale": "root", "dropout": 0.3}])
+def test_a_training_users_history_gives_the_trained_scores_back(settings):
+    model = DualVAE(**SMALL, epochs=3, learning_rate=0.05, **settings).fit(LOG)
     scorer = model.recommender.scorer
     folded = scorer.for_histories(Histories.of(LOG.users, LOG.items, N))
     torch.testing.assert_close(folded.parts.users, scorer.parts.users, atol=1e-5, rtol=0)
@@ -233,7 +234,14 @@ def test_a_training_users_history_gives_the_trained_scores_back():
         model.explain(0, 1)
 
 
-@pytest.mark.parametrize("settings", [{}, {"shuffle": True, "train_prototypes": True, "likelihood": "multinomial"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"shuffle": True, "train_prototypes": True, "likelihood": "multinomial"},
+        {"row_scale": "root", "dropout": 0.5},
+    ],
+)
 def test_a_run_cut_off_goes_on_to_the_same_bits(tmp_path, settings):
     knobs = {**SMALL, "epochs": 6, "validate_every": 2, "learning_rate": 0.02, **settings}
     valid = random_log(N, M, 12, seed=1)
@@ -255,7 +263,7 @@ def test_a_run_cut_off_goes_on_to_the_same_bits(tmp_path, settings):
 
 
 def test_save_and_load_keep_scores_folding_in_and_similar_items(tmp_path):
-    model = DualVAE(**SMALL, epochs=2, activation="relu", likelihood="multinomial").fit(LOG)
+    model = DualVAE(**SMALL, epochs=2, activation="relu", likelihood="multinomial", row_scale="root").fit(LOG)
     model.save(tmp_path / "run")
     again = DualVAE.load(tmp_path / "run")
     assert again.recommend(histories={"new": [0, 3]}, k=3).table.equals(
@@ -273,27 +281,76 @@ def test_training_lowers_the_loss(likelihood):
     assert np.mean(losses[-3:]) < 0.95 * losses[0]
 
 
-def test_a_spectral_start_ranks_before_any_step_and_stands_at_the_share_of_ones():
+@pytest.mark.parametrize("likelihood", ["poisson", "bernoulli", "gaussian"])
+@pytest.mark.parametrize("settings", [{}, {"train_prototypes": True}, {"row_scale": "root", "dropout": 0.5}])
+def test_items_without_a_pair_are_not_there(graph, likelihood, settings):
+    """Two more items that nobody touched leave the loss of users and its gradients as they were, and come last."""
+    wider = BipartiteGraph.from_interactions(Interactions.from_indices(LOG.users, LOG.items, N, M + 2))
+    network = network_of(likelihood=likelihood, **settings)
+    wide = network_of(sizes=(N, M + 2), likelihood=likelihood, **settings)
+    wide.items.load_state_dict(
+        network.items.state_dict() | {"latents": torch.cat([network.items.latents, torch.randn(2, 2, 3)], dim=1)}
+    )
+    users = network.users.state_dict()
+    wide.users.load_state_dict(users | {"table": torch.cat([users["table"], torch.randn(2, 4)])})
+    losses = [each.loss(where, batch_of(USERS), 0.0) for each, where in ((network, graph), (wide, wider))]
+    torch.testing.assert_close(losses[1], losses[0])
+    for loss in losses:
+        loss.backward()
+    torch.testing.assert_close(wide.users.table.grad[:M], network.users.table.grad)
+    assert not wide.users.table.grad[M:].any()
+    with torch.no_grad():
+        scores = wide.embeddings(wider).scores(torch.arange(N))
+    torch.testing.assert_close(scores[:, :M], network.embeddings(graph).scores(torch.arange(N)))
+    assert float(scores[:, M:].max()) == 0.0 < float(scores[:, :M].min())
+
+
+def test_dropout_hides_its_share_from_the_encoder_alone_and_keeps_sums_on_average(graph):
+    side = network_of(dropout=0.4, row_scale="root").users.double()
+    rows, attention = BinaryMatrix.of(graph).rows(torch.arange(N)), torch.full((2, M), 0.5, dtype=torch.float64)
+    side.activation = lambda sums: sums  # straight, so that averages go through
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        means = torch.stack([side.encode(rows, attention, generator)[0] for _ in range(4000)])
+        whole = side.encode(rows, attention)[0]
+        x = torch.zeros(N, M, dtype=torch.float64).index_put_((rows.rows, rows.columns), torch.ones(1).double())
+        hidden = 0.5 * (x / x.sum(1, keepdim=True).clamp(min=1).sqrt()) @ side.table + side.bias
+        torch.testing.assert_close(whole[0], side.mean(hidden))
+    error = means.std(0) / 4000**0.5
+    assert bool(((means.mean(0) - whole).abs() <= 5 * error + 1e-9).all())
+    assert float(means.std(0).max()) > 0.05
+
+
+def test_a_start_from_factors_ranks_before_any_step_and_stands_near_the_share_of_ones():
     """The means of a log with two separate groups find the group; random weights do not."""
-    users, items = np.divmod(np.arange(400), 20)
-    keep = (users % 2 == items % 2) & (np.random.default_rng(0).random(400) < 0.8)
+    users, items = np.divmod(np.arange(6400), 80)
+    keep = (users % 2 == items % 2) & (np.random.default_rng(0).random(6400) < 0.8)
     log = Interactions.from_indices(users[keep], items[keep])
     graph = BipartiteGraph.from_interactions(log)
-    own = (users % 2 == items % 2).reshape(20, 20)
+    own = (users % 2 == items % 2).reshape(80, 80)
     gaps = {}
-    for start in ("normal", "spectral"):
-        knobs = {"num_aspects": 1, "embedding_dim": 8, "hidden_dim": 8, "decoder_dim": 4}
-        model = DualVAE(start=start, seed=0, **knobs)
-        with torch.no_grad():
-            scores = model.start(graph).embeddings(graph).scores(torch.arange(20)).numpy()
-        gaps[start] = scores[own].mean() / scores[~own].mean()
-        if start == "spectral":
-            assert 0.2 < scores.mean() / own.mean() / 0.8 < 2
-    assert gaps["spectral"] > 1.5
-    assert gaps["normal"] < 1.1
+    for start in ("normal", "least-squares"):
+        for row_scale in ("sum", "root"):
+            knobs = {"num_aspects": 2, "embedding_dim": 8, "hidden_dim": 8, "decoder_dim": 4}
+            model = DualVAE(start=start, row_scale=row_scale, seed=0, **knobs)
+            with torch.no_grad():
+                scores = model.start(graph).embeddings(graph).scores(torch.arange(80)).numpy()
+            gaps[start, row_scale] = scores[own].mean() / scores[~own].mean()
+            if start == "least-squares":
+                assert 0.2 < scores.mean() / (own.mean() * 0.8) < 3
+    assert min(gap for (start, _), gap in gaps.items() if start == "least-squares") > 5
+    assert max(gap for (start, _), gap in gaps.items() if start == "normal") < 1.1
 
 
-def test_a_spectral_start_stands_a_log_with_more_lines_than_places():
-    log = Interactions.from_indices([0, 0, 0, 1, 1, 1, 0, 1], [0, 0, 0, 1, 1, 1, 1, 0])
-    model = DualVAE(start="spectral", epochs=1, embedding_dim=2, hidden_dim=3).fit(log)
+@pytest.mark.parametrize("pairs", [[(0, 0)], [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (0, 1), (1, 0)]])
+def test_a_start_from_factors_stands_a_log_too_small_or_too_full_for_them(pairs):
+    users, items = np.array(pairs).T
+    model = DualVAE(start="least-squares", epochs=1, embedding_dim=2, hidden_dim=3).fit(
+        Interactions.from_indices(users, items)
+    )
     assert len(model.recommend([0], k=1, include_seen=True).table) == 1
+
+
+def test_a_start_from_factors_needs_room_for_the_level():
+    with pytest.raises(ConfigError, match="embedding_dim and hidden_dim of at least 2, not 20 and 1"):
+        DualVAE(start="least-squares", hidden_dim=1)

@@ -49,13 +49,14 @@ def test_scores_are_the_formula_pair_by_pair(monkeypatch, bounded, entries):
             assert scores[row, item].item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_history_is_encoded_with_each_item_once():
-    parts = parts_of()
+@pytest.mark.parametrize("by_root", [False, True])
+def test_a_history_is_encoded_with_each_item_once(by_root):
+    parts, scale = parts_of(), 0.5**0.5 if by_root else 1.0
     histories = Histories(torch.tensor([0, 0, 0, 2]), torch.tensor([5, 7, 5, 69]), 3)
-    users = AspectScorer(parts).for_histories(histories).parts.users
+    users = AspectScorer(parts, by_root=by_root).for_histories(histories).parts.users
     for a in range(A):
         w, t = parts.encoder_attention[a], parts.encoder_table
-        hidden = torch.tanh(w[5] * t[5] + w[7] * t[7] + parts.encoder_bias)
+        hidden = torch.tanh(scale * (w[5] * t[5] + w[7] * t[7]) + parts.encoder_bias)
         torch.testing.assert_close(users[a, 0], parts.mean_weight @ hidden + parts.mean_bias)
         hidden = torch.tanh(w[69] * t[69] + parts.encoder_bias)
         torch.testing.assert_close(users[a, 2], parts.mean_weight @ hidden + parts.mean_bias)
@@ -83,11 +84,13 @@ def test_the_recommender_folds_in_compares_items_and_gives_no_reasons():
 
 
 def test_tensors_and_numbers_are_the_whole_scorer():
-    scorer = AspectScorer(parts_of(), "relu", False)
+    scorer = AspectScorer(parts_of(), "relu", False, True)
     again = AspectScorer.restore(scorer.tensors(), scorer.numbers(), LOG)
     everyone = torch.arange(N)
     assert torch.equal(again.scores(everyone), scorer.scores(everyone))
-    assert (again.activation, again.bounded) == ("relu", False)
+    assert (again.activation, again.bounded, again.by_root) == ("relu", False, True)
+    older = {name: value for name, value in scorer.numbers().items() if name != "by_root"}
+    assert not AspectScorer.restore(scorer.tensors(), older, LOG).by_root
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(name, value, message):
         AspectScorer.restore({**scorer.tensors(), name: value}, scorer.numbers(), LOG)
 
 
-@pytest.mark.parametrize("change", [{"activation": "exec"}, {"bounded": 1}, {"activation": None}])
+@pytest.mark.parametrize("change", [{"activation": "exec"}, {"bounded": 1}, {"activation": None}, {"by_root": 1}])
 def test_numbers_that_cannot_be_are_refused(change):
     scorer = AspectScorer(parts_of())
     with pytest.raises(DataError, match="must say its link, and an activation among tanh"):

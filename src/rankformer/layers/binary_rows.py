@@ -36,6 +36,12 @@ class BinaryRows:
         """B."""
         return len(self.ptr) - 1
 
+    def where(self, chosen: Tensor) -> "BinaryRows":
+        """Return the same rows with the chosen ones of their entries alone, (nnz,) of booleans."""
+        places = torch.cat([chosen.new_zeros(1, dtype=torch.long), chosen.cumsum(0)])  # of entries that stay
+        order = self.order[chosen[self.order]]
+        return BinaryRows(places[self.ptr], self.rows[chosen], self.columns[chosen], places[order])
+
 
 @dataclass(frozen=True, eq=False)
 class BinaryMatrix:

@@ -26,28 +26,35 @@ Savings, all exact: the first layer is a sparse product; the second pass of a st
 f of the opposite side are computed once per phase; no array of size b x m stands (`layers.dual_decoder`).
 
 Departures from the authors' program, which was the reference, the paper's text being out of reach: s >= 1e-6 under the
-logarithm; training stops on a validation part, while theirs runs all epochs; users and items without a pair have
-latents of 0. Like theirs, the prototypes c are never trained by default, though the program means them to be:
-`train_prototypes`. Its batches are always the same, in a fixed order: `shuffle`. With the multinomial likelihood
-sigmoids are dropped, in the score too, and a softmax over all columns is taken of Y. Repeated pairs count once.
+logarithm; training stops on a validation part, while theirs runs all epochs. Users and items without a pair, which
+their program never sees, have latents and attention of 0: Y is 0 there, which adds nothing to a likelihood but the
+multinomial, whose softmax keeps the place, and such an item scores 0.
+Like theirs, the prototypes c are never trained by default, though the program means them to be: `train_prototypes`. Its
+batches are always the same, in a fixed order: `shuffle`. With the multinomial likelihood sigmoids are dropped, in the
+score too, and a softmax over all columns is taken of Y. Repeated pairs count once.
 
-`start=spectral` is ours: W_1 starts from singular vectors of the normalised training matrix over the root of the degree
-and W_m from the identity, so that first means are spectral coordinates; the last latents start apart by as much as
-makes sigmoid( z . beta ) the share of ones in X, which weights without a bias find slowly.
+Three settings are ours, off by default. `row_scale=root` divides what a row sums up to by the root of its size, as
+Mult-VAE (Liang et al., WWW 2018) does, so that long rows do not drive the activation to its ends. `dropout` hides a
+share of a row from its encoder in each training step, likewise. `start=least-squares` starts from weighted
+least-squares factors: the encoders' weights are a regression of an entity's factors on the sum of its partners', so
+that first means are near the factors, and a last latent is the level that makes sigmoid( z . beta ) small where factors
+say nothing.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rankformer.aspects import ACTIVATIONS
+from rankformer.aspects import ACTIVATIONS, divided_by_root
+from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.negatives import random_bits
-from rankformer.graph.spectral import spectral_rows
+from rankformer.graph.sparse_ops import edge_dot
 from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_rows
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
@@ -60,8 +67,14 @@ from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
 from rankformer.training.weight_decay import weight_decay
 
-_START, _NOISE, _REFRESH = range(3)  # streams of randomness
-_FADED, _WIDE, _NARROW = 0.1, 1.0, -4.0  # of the spectral start, chosen on validation (experiments/LOG.md)
+_START, _NOISE, _REFRESH, _DROPOUT = range(4)  # streams of randomness
+# Of the start from factors, chosen on validation (experiments/LOG.md):
+_FACTORS: dict[str, Any] = {"weight": 80.0, "regularization": 300.0, "rounds": 15}
+_LOGIT = 6.0  # what factors add to the logit of a training pair, on average
+_RARER = 4.0  # by how much ones are rarer than on average where factors say nothing
+_BENT = 0.15  # size of what the activation sees: so near 0 it is almost straight
+_FADED = 0.1  # of the random weights that stay beside the regression's
+_NARROW = -4.0  # scale of the level under a sigmoid: it is hardly blurred
 
 
 class DualVAESettings(TrainingSettings):
@@ -102,8 +115,21 @@ class DualVAESettings(TrainingSettings):
     """Whether the aspects' prototypes are learned, or stay as drawn, as in the authors' program."""
     shuffle: bool = False
     """Whether each epoch puts users and items into other batches."""
-    start: Literal["normal", "spectral"] = "normal"
-    """What the encoders start from: random weights, or singular vectors of the training matrix."""
+    row_scale: Literal["sum", "root"] = "sum"
+    """What an encoder makes of a row's size: its entries are summed up, or their sum is divided by the size's root."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of a row's entries that its encoder does not see in a training step."""
+    start: Literal["normal", "least-squares"] = "normal"
+    """What the encoders start from: random weights, or weighted least-squares factors of the training matrix."""
+
+    @model_validator(mode="after")
+    def _factors_fit(self) -> Self:
+        if self.start == "least-squares" and min(self.embedding_dim, self.hidden_dim) < 2:
+            raise ConfigError(
+                f"start='least-squares' needs embedding_dim and hidden_dim of at least 2, "
+                f"not {self.embedding_dim} and {self.hidden_dim}"
+            )
+        return self
 
 
 def aspect_attention(latents: Tensor, prototypes: Tensor) -> Tensor:
@@ -139,10 +165,24 @@ class Side(nn.Module):
         self.prototypes = nn.Parameter(start, requires_grad=settings.train_prototypes)
         self.register_buffer("latents", 0.01 * torch.randn(a, size, d, generator=generator))
         self.activation = ACTIVATIONS[settings.activation]
+        self.by_root, self.dropout = settings.row_scale == "root", settings.dropout
 
-    def encode(self, rows: BinaryRows, attention: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and scales of the rows' latents, (A, b, d) each, under the opposite side's attention."""
-        hidden = self.activation(weighted_rows(rows, self.table, attention) + self.bias)
+    def encode(
+        self, rows: BinaryRows, attention: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return means and scales of the rows' latents, (A, b, d) each.
+
+        Args:
+            rows: the rows.
+            attention: (A, m) of the opposite side.
+            generator: draws what dropout hides; without one nothing is hidden.
+        """
+        looked_at, weights = rows, attention
+        if self.dropout and generator is not None:
+            chance = torch.rand(len(rows.columns), generator=generator).to(attention.device)
+            looked_at, weights = rows.where(chance >= self.dropout), attention / (1 - self.dropout)
+        sums = weighted_rows(looked_at, self.table, weights)
+        hidden = self.activation((divided_by_root(sums, rows.ptr) if self.by_root else sums) + self.bias)
         return self.mean(hidden), torch.sigmoid(self.scale(hidden))
 
     def decode(self, latents: Tensor) -> Tensor:
@@ -176,8 +216,8 @@ class DualVAENetwork(TrainedNetwork):
         """Return the loss of a batch of users or of items."""
         knobs = self.settings
         own, rows, _ = self._batch(graph, batch)
-        other, attention = self._opposite(own)
-        mean, scale = own.encode(rows, attention)
+        other, attention = self._opposite(graph, own)
+        mean, scale = own.encode(rows, attention, generator_of(batch.seed, batch.step, _DROPOUT))
         z = mean + scale * _noise(mean, batch, _NOISE)
         likelihood, v = decode(z, own.decode(z), attention, other, rows, likelihood_of(knobs.likelihood))
         loss = knobs.kl_weight * divergence(mean, scale) - likelihood
@@ -189,19 +229,20 @@ class DualVAENetwork(TrainedNetwork):
         """Overwrite the latents of the batch by fresh samples from the encoder as it is now."""
         with torch.no_grad():
             own, rows, places = self._batch(graph, batch)
-            mean, scale = own.encode(rows, self._opposite(own)[1])
+            mean, scale = own.encode(rows, self._opposite(graph, own)[1])
             own.latents[:, places] = mean + scale * _noise(mean, batch, _REFRESH)
 
     def embeddings(self, graph: BipartiteGraph) -> AspectScorer:
         """Return the means of all latents, and what scores with them."""
         users, items = self.users, self.items
-        over_users = aspect_attention(users.latents, items.prototypes)
-        over_items = aspect_attention(items.latents, users.prototypes)
+        user_seen, item_seen = self._seen(graph, users), self._seen(graph, items)
+        over_users = aspect_attention(users.latents, items.prototypes) * user_seen
+        over_items = aspect_attention(items.latents, users.prototypes) * item_seen
         item_means, user_means = self._means(graph, items, over_users), self._means(graph, users, over_items)
         parts = Parts(
             users=user_means,
             items=item_means,
-            attention=aspect_attention(item_means, users.prototypes),
+            attention=aspect_attention(item_means, users.prototypes) * item_seen,
             user_weight=users.decoder.weight,
             user_bias=users.decoder.bias,
             item_weight=items.decoder.weight,
@@ -212,14 +253,23 @@ class DualVAENetwork(TrainedNetwork):
             mean_weight=users.mean.weight,
             mean_bias=users.mean.bias,
         )
-        return AspectScorer(parts, self.settings.activation, self.settings.likelihood != "multinomial")
+        knobs = self.settings
+        return AspectScorer(
+            parts, knobs.activation, bounded=knobs.likelihood != "multinomial", by_root=knobs.row_scale == "root"
+        )
 
     def _means(self, graph: BipartiteGraph, own: Side, attention: Tensor) -> Tensor:
         """Return the means of a side's latents, (A, size, d); 0 for whoever has no pair."""
         first, size = (0, graph.num_users) if own is self.users else (graph.num_users, graph.num_items)
         nodes = torch.arange(first, first + size, device=graph.device)
         mean, _ = own.encode(self._matrix(graph).rows(nodes), attention)
-        return mean * (graph.degree[nodes] > 0).to(mean.dtype)[:, None]
+        return mean * self._seen(graph, own)[:, None]
+
+    def _seen(self, graph: BipartiteGraph, side: Side) -> Tensor:
+        """Return 1 for every entity of a side that has a pair and 0 for the others, (size,)."""
+        n = graph.num_users
+        degree = graph.degree[:n] if side is self.users else graph.degree[n:]
+        return (degree > 0).to(side.latents.dtype)
 
     def _batch(self, graph: BipartiteGraph, batch: Batch) -> tuple[Side, BinaryRows, Tensor]:
         """Return the side of a batch, its rows of X and its places among the side's latents."""
@@ -235,19 +285,20 @@ class DualVAENetwork(TrainedNetwork):
             self._rows = graph, BinaryMatrix.of(graph)
         return self._rows[1]
 
-    def _opposite(self, own: Side) -> tuple[Opposite, Tensor]:
-        """Return what `own` decodes against and its attention (A, m).
+    def _opposite(self, graph: BipartiteGraph, own: Side) -> tuple[Opposite, Tensor]:
+        """Return what `own` decodes against and its attention (A, m), 0 for whoever has no pair.
 
         All of it is constant until the opposite side is trained again, but for the attention of learned prototypes.
         """
+        other = self.items if own is self.users else self.users
+        seen = self._seen(graph, other)
         if self._phase is None or self._phase[0] is not own:
-            other = self.items if own is self.users else self.users
             with torch.no_grad():
                 constant = Opposite(other.latents, other.decode(other.latents))
-                self._phase = own, constant, aspect_attention(other.latents, own.prototypes)
+                self._phase = own, constant, aspect_attention(other.latents, own.prototypes) * seen
         _, constant, attention = self._phase
         if own.prototypes.requires_grad:
-            attention = aspect_attention(constant.latents, own.prototypes)
+            attention = aspect_attention(constant.latents, own.prototypes) * seen
         return constant, attention
 
 
@@ -262,24 +313,39 @@ def _noise(like: Tensor, batch: Batch, stream: int) -> Tensor:
     return torch.randn(like.shape, generator=generator_of(batch.seed, batch.step, stream)).to(like)
 
 
-def _start_from_spectrum(network: DualVAENetwork, graph: BipartiteGraph, seed: int) -> None:
-    """Set the encoders so that the means are spectral coordinates, and their level the share of ones."""
+def _start_from_factors(network: DualVAENetwork, graph: BipartiteGraph, seed: int) -> None:
+    """Set the encoders so that the means are near least-squares factors, and their level near the share of ones."""
     knobs, n = network.settings, graph.num_users
-    width = min(knobs.hidden_dim, knobs.embedding_dim)
-    shrink = graph.degree.clamp(min=1).float().rsqrt()[:, None]
-    rows = spectral_rows(graph, width, seed, std=1.0).to(graph.device) * shrink  # (n+m, width)
+    width = min(knobs.hidden_dim, knobs.embedding_dim) - 1  # the last latent is the level's
+    factors = least_squares_factors(graph, width, seed, **_FACTORS)
+    found = edge_dot(graph, factors, factors).mean().clamp(min=1e-12)
+    sizes = [side.square().mean().clamp(min=1e-12) for side in (factors[:n], factors[n:])]
+    even = (sizes[1] / sizes[0]) ** 0.25  # users and items equally long
+    users, items = ((_LOGIT / found).sqrt() * each for each in (factors[:n] * even, factors[n:] / even))
     share = min(1.0, graph.num_edges / (n * graph.num_items))  # repeated pairs may be more than there are places
-    level = math.sqrt(-math.log(share))
-    sides = ((network.users, rows[n:], shrink[:n], level), (network.items, rows[:n], shrink[n:], -level))
+    level = math.sqrt(math.log(_RARER / share))
     with torch.no_grad():
-        for own, others, own_shrink, own_level in sides:
-            # A row's hidden sum is about sqrt(degree) / A long where its coordinates are 1: bring that to 1.
-            size = (1 / own_shrink).mean() / knobs.num_aspects
-            own.table.mul_(_FADED)[:, :width] = others.cpu() / size.cpu()
-            own.mean.weight.mul_(_FADED)[:width, :width] += torch.eye(width)
-            own.mean.bias.zero_()[-1] = own_level
-            own.scale.bias.fill_(_WIDE)[-1] = _NARROW  # under a sigmoid: the level itself is hardly blurred
+        for own, target, other, sign in ((network.users, users, items, 1), (network.items, items, users, -1)):
+            first = 0 if own is network.users else n
+            nodes = torch.arange(first, first + len(target), device=graph.device)
+            rows = network._matrix(graph).rows(nodes)
+            sums = weighted_rows(rows, other, other.new_ones(1, len(other)))[0]
+            sums = divided_by_root(sums, rows.ptr) if own.by_root else sums
+            gram = sums.T @ sums
+            gram.diagonal().add_(1e-3 * gram.diagonal().mean().clamp(min=1e-12))
+            regression = torch.linalg.solve(gram, sums.T @ target)  # (width, width)
+            scale = _BENT / (sums @ regression).square().mean().sqrt().clamp(min=1e-6)
+            # Each of the A aspects sees about 1/A of a row's sum.
+            own.table.mul_(_FADED)[:, :width] = ((other @ regression) * (scale * knobs.num_aspects)).cpu()
+            own.mean.weight.mul_(_FADED)[:width, :width] += torch.eye(width) / scale.cpu()
+            own.mean.bias.zero_()[-1] = sign * level
+            own.scale.weight.mul_(_FADED)
+            own.scale.bias.zero_()[-1] = _NARROW
+            own.decoder.weight.mul_(_FADED)
             own.bias.zero_()
+        means = network.embeddings(graph).parts  # what the item side, which is trained first, decodes against
+        network.users.latents.copy_(means.users)
+        network.items.latents.copy_(means.items)
 
 
 class DualVAE(TrainedModel):
@@ -297,6 +363,6 @@ class DualVAE(TrainedModel):
     def start(self, graph: BipartiteGraph) -> DualVAENetwork:
         """Return the network that training starts from."""
         network = self.network_for(graph.num_users, graph.num_items)
-        if self.settings.start == "spectral":
-            _start_from_spectrum(network, graph, self.seed)
+        if self.settings.start == "least-squares":
+            _start_from_factors(network, graph, self.seed)
         return network

@@ -7,7 +7,7 @@ scores are computed for a block of users at a time, and within it for a block of
 
 A user outside the training data is what the user encoder makes of the history j in H, every item of it once:
 
-    mu_u,a = M act( sum_{j in H} w[a, j] t_j + c ) + e
+    mu_u,a = M act( r sum_{j in H} w[a, j] t_j + c ) + e,     r = 1, or 1 / sqrt(|H|) for an encoder `by_root`
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from rankformer.aspects import ACTIVATIONS, bent_products, mix_aspects, weighted_bags
+from rankformer.aspects import ACTIVATIONS, bent_products, divided_by_root, mix_aspects, weighted_bags
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.retrieval.fold_in import Histories
@@ -79,6 +79,7 @@ class AspectScorer:
         parts: the tensors.
         activation: of encoder and decoders, a name in `ACTIVATIONS`.
         bounded: whether the link is the sigmoid.
+        by_root: whether the encoder divides by the root of the history's size.
     """
 
     kind: ClassVar[str] = "aspects"
@@ -86,6 +87,7 @@ class AspectScorer:
     parts: Parts
     activation: str = "tanh"
     bounded: bool = True
+    by_root: bool = False
 
     @property
     def num_users(self) -> int:
@@ -122,6 +124,8 @@ class AspectScorer:
         columns, ptr = (torch.from_numpy(index).long() for index in (pairs.indices, pairs.indptr))
         parts = self.parts
         sums = weighted_bags(columns, ptr, parts.encoder_table, parts.encoder_attention)
+        if self.by_root:
+            sums = divided_by_root(sums, ptr)
         means = linear(self._activate(sums + parts.encoder_bias), parts.mean_weight, parts.mean_bias)
         touched = (ptr.diff() > 0).to(means.dtype)
         return replace(self, parts=parts._replace(users=means * touched[:, None]))
@@ -144,8 +148,8 @@ class AspectScorer:
         return self.parts._asdict()
 
     def numbers(self) -> dict[str, Any]:
-        """Return the kind, the activation and the link, as JSON can hold them."""
-        return {"kind": self.kind, "activation": self.activation, "bounded": self.bounded}
+        """Return the kind, the activation, the link and the encoder's scale, as JSON can hold them."""
+        return {"kind": self.kind, "activation": self.activation, "bounded": self.bounded, "by_root": self.by_root}
 
     @classmethod
     def restore(
@@ -157,7 +161,8 @@ class AspectScorer:
             DataError: they do not fit together or the history, or hold a number that cannot be.
         """
         activation, bounded = numbers.get("activation"), numbers.get("bounded")
-        if activation not in ACTIVATIONS or not isinstance(bounded, bool):
+        by_root = numbers.get("by_root", False)  # runs of before there was a choice do not say it
+        if activation not in ACTIVATIONS or not isinstance(bounded, bool) or not isinstance(by_root, bool):
             raise DataError(f"its scorer must say its link, and an activation among {', '.join(ACTIVATIONS)}")
         parts = Parts(*(tensors[name] for name in Parts._fields))
         for name, shape in parts.shapes().items():
@@ -165,7 +170,7 @@ class AspectScorer:
         found, expected = (parts.users.shape[1], parts.items.shape[1]), (history.num_users, history.num_items)
         if found != expected:
             raise DataError(f"its scorer has {found} users and items, its history {expected}")
-        return cls(parts, str(activation), bounded)
+        return cls(parts, str(activation), bounded, by_root)
 
     @cached_property
     def _decoded_items(self) -> Tensor:
