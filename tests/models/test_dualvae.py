@@ -20,7 +20,14 @@ from rankformer.training.trainer import Batch, TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 N, M = 9, 7
-SMALL = {"num_aspects": 2, "embedding_dim": 3, "hidden_dim": 4, "decoder_dim": 5, "batch_size": 4}
+PLAIN = {
+    "row_scale": "sum",
+    "dropout": 0.0,
+    "start": "normal",
+    "shuffle": False,
+    "schedule": "constant",
+}  # the authors'
+SMALL = {"num_aspects": 2, "embedding_dim": 3, "hidden_dim": 4, "decoder_dim": 5, "batch_size": 4, **PLAIN}
 LOG = random_log(N, M, 25)
 USERS, ITEMS = range(N), range(N, N + M)
 
@@ -225,7 +232,7 @@ def test_repeated_pairs_count_once():
 
 @pytest.mark.parametrize("settings", [{}, {"row_scale": "root", "dropout": 0.3}])
 def test_a_training_users_history_gives_the_trained_scores_back(settings):
-    model = DualVAE(**SMALL, epochs=3, learning_rate=0.05, **settings).fit(LOG)
+    model = DualVAE(**{**SMALL, **settings}, epochs=3, learning_rate=0.05).fit(LOG)
     scorer = model.recommender.scorer
     folded = scorer.for_histories(Histories.of(LOG.users, LOG.items, N))
     torch.testing.assert_close(folded.parts.users, scorer.parts.users, atol=1e-5, rtol=0)
@@ -263,7 +270,7 @@ def test_a_run_cut_off_goes_on_to_the_same_bits(tmp_path, settings):
 
 
 def test_save_and_load_keep_scores_folding_in_and_similar_items(tmp_path):
-    model = DualVAE(**SMALL, epochs=2, activation="relu", likelihood="multinomial", row_scale="root").fit(LOG)
+    model = DualVAE(**{**SMALL, "row_scale": "root"}, epochs=2, activation="relu", likelihood="multinomial").fit(LOG)
     model.save(tmp_path / "run")
     again = DualVAE.load(tmp_path / "run")
     assert again.recommend(histories={"new": [0, 3]}, k=3).table.equals(
@@ -352,5 +359,5 @@ def test_a_start_from_factors_stands_a_log_too_small_or_too_full_for_them(pairs)
 
 
 def test_a_start_from_factors_needs_room_for_the_level():
-    with pytest.raises(ConfigError, match="embedding_dim and hidden_dim of at least 2, not 20 and 1"):
+    with pytest.raises(ConfigError, match="embedding_dim and hidden_dim of at least 2, not 64 and 1"):
         DualVAE(start="least-squares", hidden_dim=1)

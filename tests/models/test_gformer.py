@@ -52,7 +52,7 @@ def test_the_defaults_are_those_of_the_official_code_but_for_what_validation_cho
     assert (settings.embedding_dim, settings.num_layers, settings.num_heads) == (64, 5, 4)
     assert (settings.position_layers, settings.num_anchors, settings.resample_every) == (1, 32, 10)
     assert (settings.learning_rate, settings.batch_size, settings.l2, settings.clip_norm) == (0.01, 4096, 1.5e-4, 20)
-    assert (settings.uniformity, settings.independence, settings.rationale) == (1, 1e-3, 1)
+    assert (settings.uniformity, settings.independence, settings.rationale) == (0.03, 1e-3, 1)
     assert settings.sampling_shares() == gformer.SamplingShares(encoder=0.9, view=0.1, decoder=0.8, extra=0.5)
 
 

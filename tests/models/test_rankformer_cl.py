@@ -12,6 +12,7 @@ from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import RankAttention, RankWeights, rank_attention_reference
 from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noisy_last
 from rankformer.layers.rank_attention_reference import count_matrix
+from rankformer.models.rankformer import Rankformer
 from rankformer.models.rankformer_cl import RankformerCL, RankformerCLNetwork, RankformerCLSettings
 from rankformer.training.contrastive import info_nce
 from rankformer.training.losses import bpr_batch
@@ -159,3 +160,16 @@ def test_one_user_and_one_item_are_enough():
     model = RankformerCL(**SMALL).fit(Interactions.from_indices([0], [0]))
     assert model.embeddings.is_finite()
     assert model.recommend().table.num_rows == 0
+
+
+def test_a_start_from_least_squares_is_rankformers_a_tenth_as_large():
+    users, items = np.divmod(np.arange(3600), 60)
+    keep = (users % 2 == items % 2) & (np.random.default_rng(0).random(3600) < 0.9)
+    graph = BipartiteGraph.from_interactions(Interactions.from_indices(users[keep], items[keep]))
+    starts = [
+        model(start="least-squares", embedding_dim=4, seed=1).start(graph).table.detach()
+        for model in (Rankformer, RankformerCL)
+    ]
+    torch.testing.assert_close(starts[1], 0.1 * starts[0])
+    scores = starts[1][:60] @ starts[1][60:].T
+    assert bool(scores[0, ::2].mean() > 5 * scores[0, 1::2].mean().abs())

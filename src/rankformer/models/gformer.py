@@ -54,10 +54,11 @@ _TABLE, _LAYERS, _ANCHORS, _PLACES = range(4)  # streams of random numbers
 class GFormerSettings(TrainingSettings):
     """Knobs of GFormer; the defaults are its authors', at Rankformer's width, but for what validation chose.
 
-    Those are the step size (1e-3 for 100 epochs), l2 (1e-4), and the number of layers (2): experiments/LOG.md.
+    Those are the step size (1e-3 for 100 epochs), l2 (1e-4), the number of layers (2) and the weight of uniformity (1):
+    experiments/LOG.md.
     """
 
-    epochs: int = Field(default=6, ge=1)
+    epochs: int = Field(default=4, ge=1)
     """Passes over the training pairs; the step size falls to 0 over them."""
     learning_rate: float = Field(default=0.01, gt=0)
     """Adam's step size."""
@@ -84,7 +85,7 @@ class GFormerSettings(TrainingSettings):
     """Anchor nodes that positions are measured from, drawn anew for every epoch."""
     self_feature: Literal["correct", "official"] = "correct"
     """What a position layer adds to the anchors' part: the node's own row, or the rows that the official code takes."""
-    uniformity: float = Field(default=1.0, ge=0)
+    uniformity: float = Field(default=0.03, ge=0)
     """Weight of spreading users among users and items among items (ssl_reg)."""
     independence: float = Field(default=1e-3, ge=0)
     """Weight of the disagreement of the two views (ctra)."""

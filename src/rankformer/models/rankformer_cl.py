@@ -19,6 +19,7 @@ and negatives are rejected against all of training.
 from functools import reduce
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -41,6 +42,7 @@ from rankformer.training.contrastive import (
 from rankformer.training.trainer import Batch
 
 _WARM_UP_LAYERS, _CONTRAST_LAYER = 2, 1
+_START_SIZE = 0.1  # of least-squares rows: as large as the other starts
 
 
 class RankformerCLSettings(ContrastiveSettings):
@@ -55,8 +57,8 @@ class RankformerCLSettings(ContrastiveSettings):
     """Adam's step size."""
     schedule: Literal["constant", "cosine"] = "cosine"
     """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
-    start: Literal["normal", "xavier", "spectral"] = "spectral"
-    """What z0 starts from: Normal(0, 0.1^2), Xavier's uniform range, or singular vectors of the training matrix."""
+    start: Literal["normal", "xavier", "spectral", "least-squares"] = "spectral"  # type: ignore[assignment]
+    """What z0 starts from: Normal(0, 0.1^2), Xavier's uniform range, singular vectors, or least-squares factors."""
     num_layers: int = Field(default=4, ge=0)
     """Rankformer layers L after the warm-up."""
     tau: float = Field(default=0.2, ge=0, le=1)
@@ -110,4 +112,10 @@ class RankformerCL(GradientModel):
 
     def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
         """Set the table to the start that the settings ask for."""
-        start_table_(network.table, graph, self.settings, self.seed)
+        knobs = self.settings
+        if knobs.start != "least-squares":
+            start_table_(network.table, graph, knobs, self.seed)
+            return
+        Rankformer(seed=self.seed, start="least-squares", embedding_dim=knobs.embedding_dim).initialise(network, graph)
+        with torch.no_grad():
+            network.table.mul_(_START_SIZE)

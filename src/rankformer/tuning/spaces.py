@@ -33,7 +33,7 @@ SPACES: dict[str, dict[str, Any]] = {
     "rankformer-cl": {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.05, "high": 0.9},
-        "start": ["normal", "xavier", "spectral"],
+        "start": ["normal", "xavier", "spectral", "least-squares"],
         **_CONTRAST,
     },
     "lightgcn": {"learning_rate": _WIDE_RATE, "l2": _WIDE_PENALTY, "num_layers": {"low": 1, "high": 4}},
@@ -47,8 +47,9 @@ SPACES: dict[str, dict[str, Any]] = {
         "likelihood": ["poisson", "multinomial"],
         "kl_weight": {"low": 0.03, "high": 10.0, "log": True},
         "cl_weight": {"low": 1e-3, "high": 0.1, "log": True},
-        "train_prototypes": [False, True],
-        "shuffle": [False, True],
+        "row_scale": ["sum", "root"],
+        "dropout": {"low": 0.0, "high": 0.8},
+        "start": ["normal", "least-squares"],
     },
     "difformer": {
         "num_layers": {"low": 1, "high": 4},
@@ -66,8 +67,8 @@ SPACES: dict[str, dict[str, Any]] = {
         **_ENCODER,
     },
     "gformer": {
-        "num_layers": {"low": 1, "high": 3},
-        "uniformity": {"low": 0.1, "high": 10.0, "log": True},
+        "num_layers": {"low": 1, "high": 6},
+        "uniformity": {"low": 0.01, "high": 1.0, "log": True},
         "rationale": {"low": 0.1, "high": 10.0, "log": True},
         "independence": {"low": 1e-4, "high": 0.1, "log": True},
         "view_weight": {"low": 0.01, "high": 1.0, "log": True},
