@@ -27,7 +27,7 @@ from rankformer.training.trainer import Batch, TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = {"embedding_dim": 8, "batch_size": 8, "num_anchors": 5, "resample_every": 3}
+SMALL = {"embedding_dim": 8, "batch_size": 8, "num_anchors": 5, "resample_every": 3, "position_layers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def batch_of(graph, step=1, edges=(3, 1, 41, 7, 7, 22, 9, 58), seed=0):
 def test_the_defaults_are_those_of_the_official_code_but_for_what_validation_chose():
     settings = GFormerSettings()
     assert (settings.embedding_dim, settings.num_layers, settings.num_heads) == (64, 5, 4)
-    assert (settings.position_layers, settings.num_anchors, settings.resample_every) == (1, 32, 10)
+    assert (settings.position_layers, settings.num_anchors, settings.resample_every) == (0, 32, 10)
     assert (settings.learning_rate, settings.batch_size, settings.l2, settings.clip_norm) == (0.01, 4096, 1.5e-4, 20)
     assert (settings.uniformity, settings.independence, settings.rationale) == (0.03, 1e-3, 1)
     assert settings.sampling_shares() == gformer.SamplingShares(encoder=0.9, view=0.1, decoder=0.8, extra=0.5)

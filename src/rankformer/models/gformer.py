@@ -54,8 +54,9 @@ _TABLE, _LAYERS, _ANCHORS, _PLACES = range(4)  # streams of random numbers
 class GFormerSettings(TrainingSettings):
     """Knobs of GFormer; the defaults are its authors', at Rankformer's width, but for what validation chose.
 
-    Those are the step size (1e-3 for 100 epochs), l2 (1e-4), the number of layers (2) and the weight of uniformity (1):
-    experiments/LOG.md.
+    Those are the step size (1e-3 for 100 epochs), l2 (1e-4), the numbers of layers (2) and of position layers (1), and
+    the weight of uniformity (1): experiments/LOG.md. A position layer takes over what recommending, which is without
+    it, then lacks.
     """
 
     epochs: int = Field(default=4, ge=1)
@@ -79,7 +80,7 @@ class GFormerSettings(TrainingSettings):
     """Propagation layers L, in training and in recommending."""
     num_heads: int = Field(default=4, ge=1)
     """Heads of the attention layer."""
-    position_layers: int = Field(default=1, ge=0)
+    position_layers: int = Field(default=0, ge=0)
     """Position layers between encoder and decoder."""
     num_anchors: int = Field(default=32, ge=1)
     """Anchor nodes that positions are measured from, drawn anew for every epoch."""
