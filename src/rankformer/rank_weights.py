@@ -26,7 +26,8 @@ class RankWeights:
             `rank_attention` for what is approximated below.
         negatives: what items the user has not touched do.
         normalize: whether rows are divided by C (Eq. 8).
-        floor: smallest value of each of the sums that make up C, used where the linear form approximates them.
+        floor: smallest value of the negative sums in C where the linear form estimates them. Chosen on validation
+            (experiments/LOG.md): smaller sums, which alpha = 0 has at a random start, are too noisy to divide by.
     """
 
     similarity: bool = True
@@ -34,7 +35,7 @@ class RankWeights:
     alpha: float = 2.0
     negatives: Negatives = "push"
     normalize: bool = True
-    floor: float = 1e-3
+    floor: float = 1.0
 
     def __post_init__(self) -> None:
         if self.negatives not in ("push", "none", "pull"):

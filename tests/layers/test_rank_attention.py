@@ -1,5 +1,7 @@
 """The linear form against the dense reference, and the invariants of the layer."""
 
+from dataclasses import replace
+
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
@@ -22,6 +24,9 @@ VARIANTS = {
     "no offset": RankWeights(alpha=0.0),
     "small offset": RankWeights(alpha=0.7),
     "no offset, no benchmark": RankWeights(alpha=0.0, benchmark=False),
+    "no offset, small floor": RankWeights(alpha=0.0, floor=1e-3),  # sums above the floor pass their gradient on
+    "small offset, small floor": RankWeights(alpha=0.7, floor=1e-3),
+    "transformer, small floor": replace(RankWeights.transformer(), floor=1e-3),
     "no normalisation": RankWeights(normalize=False),
     "no similarity": RankWeights(similarity=False, benchmark=False),
     "lightgcn": RankWeights.lightgcn(),
