@@ -27,6 +27,17 @@ def test_the_ablation_says_whether_the_order_is_the_papers(request_for, card, sw
     assert table_row(content.tables[0], "w/o benchmark")["NDCG@20 paper"] == "0.0641"
 
 
+def test_a_term_that_costs_nothing_is_said_to_be_above_the_full_model(request_for, card):
+    request = request_for(datasets=(called(card),))
+    scores = {"w/o normalization": 0.1, "w/o negative pairs": 0.2, "w/o offset": 0.3, "w/o benchmark": 0.5, "full": 0.4}
+    cells = ablation_cells(request)[: len(VARIANTS)]
+    results = {cell.key: made_up(scores[name]) for cell, name in zip(cells, VARIANTS, strict=True)}
+    assert show_ablation(request, results).findings[0] == (
+        "ali-display: the four terms in the paper's order, from worst to best w/o normalization, w/o negative pairs, "
+        "w/o offset, w/o benchmark, but not below the full model (0.4000): w/o benchmark (0.5000)."
+    )
+
+
 def test_an_ablation_with_a_gap_draws_no_conclusion(request_for, card):
     request = request_for(datasets=(called(card),))
     cells = ablation_cells(request)

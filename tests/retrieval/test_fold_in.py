@@ -24,6 +24,7 @@ KINDS = {
     "paper": RankWeights(),
     "small offset": RankWeights(alpha=0.3),
     "no offset": RankWeights(alpha=0.0),
+    "small offset, small floor": RankWeights(alpha=0.3, floor=1e-3),
     "no benchmark": RankWeights(benchmark=False),
     "no negatives": RankWeights(negatives="none"),
     "no normalisation": RankWeights(normalize=False),
