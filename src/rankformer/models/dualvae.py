@@ -68,7 +68,7 @@ from rankformer.training.trainer import Batch
 from rankformer.training.weight_decay import weight_decay
 
 _START, _NOISE, _REFRESH, _DROPOUT = range(4)  # streams of randomness
-# Of the start from factors, chosen on validation (experiments/LOG.md):
+# Of the start from factors. Logit and level are near what a logistic fit of the training pairs gives on two datasets.
 _FACTORS: dict[str, Any] = {"weight": 80.0, "regularization": 300.0, "rounds": 15}
 _LOGIT = 6.0  # what factors add to the logit of a training pair, on average
 _RARER = 4.0  # by how much ones are rarer than on average where factors say nothing
