@@ -13,10 +13,10 @@ from benchmarks.curves import METRIC, TEST_METRICS
 from benchmarks.implicit_fits import ENVIRONMENT, fit_settings
 from benchmarks.measure import Result, Unavailable, in_fresh_process, spread
 from rankformer.data.interactions import Interactions, Parts
-from rankformer.embeddings import Embeddings
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.evaluation.validator import make_validator
-from rankformer.retrieval.recommender import Recommender
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.recommender import Recommender
 
 FACTORS = 64
 GRIDS: dict[str, dict[str, list[Any]]] = {

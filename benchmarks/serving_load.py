@@ -37,9 +37,9 @@ def make_run(folder: Path, size: tuple[int, int, int], seed: int) -> None:
 
     from rankformer.data.id_map import IdMap
     from rankformer.data.interactions import Interactions
-    from rankformer.embeddings import Embeddings
-    from rankformer.retrieval.recommender import Recommender
-    from rankformer.run_folder import Run, save_run
+    from rankformer.runs.run import Run, save_run
+    from rankformer.scoring.embeddings import Embeddings
+    from rankformer.scoring.recommender import Recommender
 
     users, items, pairs = size
     random = np.random.default_rng(seed)

@@ -23,12 +23,12 @@ import torch
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.data.source import DataSource
-from rankformer.embeddings import Embeddings
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
 from rankformer.models.registry import model_class
-from rankformer.retrieval.fold_in import Histories, embed
-from rankformer.retrieval.recommender import Recommender
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.fold_in import Histories, embed
+from rankformer.scoring.recommender import Recommender
 
 METRICS = ("ndcg@20", "recall_capped@20")
 SHARE_OF_USERS, SHARE_OF_PAIRS, FEWEST_PAIRS = 0.1, 0.8, 5

@@ -5,8 +5,8 @@ python experiments/write_results.py
 
 from pathlib import Path
 
-from rankformer.exhibits.overview import overview, read_reports
 from rankformer.files import write_bytes_atomic
+from rankformer.research.overview import overview, read_reports
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "experiments/results"

@@ -136,7 +136,7 @@ def test_importing_the_package_is_free():
 
 
 def test_answering_does_not_load_the_trainer():
-    loaded = modules_after("import rankformer.run_folder, rankformer.evaluation.evaluator")
+    loaded = modules_after("import rankformer.runs.run, rankformer.evaluation.evaluator")
     assert not {name for name in loaded if name.startswith(("rankformer.training", "rankformer.graph"))}
     assert not {name for name in loaded if name.startswith(("rankformer.models", "rankformer.layers"))}
 

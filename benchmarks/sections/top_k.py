@@ -5,9 +5,9 @@ import torch
 from benchmarks import steps
 from benchmarks.measure import Result, in_fresh_process, interleave, note, paragraph, show, table
 from benchmarks.options import Options
-from rankformer.embeddings import Embeddings
-from rankformer.retrieval.seen_items import SeenItems
-from rankformer.retrieval.top_k import DEFAULT_BLOCK_BYTES, top_k
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.seen_items import SeenItems
+from rankformer.scoring.top_k import DEFAULT_BLOCK_BYTES, top_k
 
 TITLE = "Exact top-20 for every user"
 DATASETS = ("yelp2018-lightgcn",)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankformer.data.interactions import Interactions as Interactions
-    from rankformer.embeddings import Embeddings as Embeddings
     from rankformer.errors import RankformerError as RankformerError
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
@@ -29,12 +28,13 @@ if TYPE_CHECKING:
     from rankformer.models.registry import load_model as load_model
     from rankformer.models.sgformer import SGFormer as SGFormer
     from rankformer.models.xsimgcl import XSimGCL as XSimGCL
+    from rankformer.scoring.embeddings import Embeddings as Embeddings
 
 _HOME_OF = {
     "DIFFormer": "rankformer.models.difformer",
     "DualVAE": "rankformer.models.dualvae",
     "EASE": "rankformer.models.ease",
-    "Embeddings": "rankformer.embeddings",
+    "Embeddings": "rankformer.scoring.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",
     "GFCF": "rankformer.models.gf_cf",
     "GFormer": "rankformer.models.gformer",

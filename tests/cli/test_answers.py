@@ -7,7 +7,7 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
-from rankformer.run_folder import load_run
+from rankformer.runs.run import load_run
 
 from .conftest import CLICK_COLUMNS, TINY, write_clicks
 

@@ -120,7 +120,7 @@ def test_each_kind_of_problem_has_its_exit_code(cli, monkeypatch, problem, code,
     def fail(*_, **__):
         raise problem
 
-    monkeypatch.setattr("rankformer.run_folder.load_run", fail)
+    monkeypatch.setattr("rankformer.runs.run.load_run", fail)
     outcome = cli("recommend", "x", "--all")
     assert outcome.code == code
     assert "Traceback" not in outcome.err

@@ -117,7 +117,7 @@ def test_ctrl_c_says_how_to_go_on(reproduce, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankformer.exhibits.compute.compute", interrupted)
+    monkeypatch.setattr("rankformer.research.compute.compute", interrupted)
     outcome = reproduce("table-comparison", "--methods", "mf", "--seeds", 1)
     assert outcome.code == 130
     assert "run the same command again to go on" in outcome.err

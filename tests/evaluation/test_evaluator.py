@@ -10,12 +10,12 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
 from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.evaluation.metrics import OVER_LISTS, PER_USER
 from rankformer.evaluation.validator import make_validator
-from rankformer.retrieval.recommender import Recommender
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.recommender import Recommender
 
 
 def log(pairs, num_users=3, num_items=5, **columns):

@@ -9,7 +9,7 @@ import pytest
 from rankformer.data.interactions import Interactions
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.evaluation.popularity import popularity_embeddings
-from rankformer.retrieval.recommender import Recommender
+from rankformer.scoring.recommender import Recommender
 
 ROOT = os.environ.get("RANKFORMER_DATA")
 NAMES = ("ndcg@20", "recall@20", "recall_capped@20")

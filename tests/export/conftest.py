@@ -15,9 +15,9 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
-from rankformer.retrieval.recommender import Recommender
-from rankformer.run_folder import Run, save_run
+from rankformer.runs.run import Run, save_run
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.recommender import Recommender
 
 USERS, ITEMS, WIDTH = 130, 45, 8
 # Everything that COPY, SQL, psql or a careless reader could trip over; the rest of the items have plain names.

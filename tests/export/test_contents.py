@@ -13,7 +13,7 @@ from rankformer.errors import DataError, NotSupportedError
 from rankformer.export import contents
 from rankformer.export.contents import read_contents
 from rankformer.files import sha256_of
-from rankformer.retrieval.recommender import Recommender
+from rankformer.scoring.recommender import Recommender
 
 from .conftest import ITEMS, USERS, WIDTH, make_run, odd_items
 

@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rankformer.embeddings import Embeddings
 from rankformer.errors import RankformerError, UserError
 from rankformer.export.base import write_table
 from rankformer.export.contents import Contents, Tables, VectorTable, read_contents
 from rankformer.export.numpy_arrays import NumpyArrays, write_array
 from rankformer.export.parquet import Parquet
 from rankformer.export.self_test import count_ties, self_test
+from rankformer.scoring.embeddings import Embeddings
 
 from .conftest import ITEMS, odd_items
 

@@ -13,9 +13,9 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.binary_rows import BinaryMatrix
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
+from rankformer.losses.latent import aspect_contrast, divergence
 from rankformer.models.dualvae import DualVAE, DualVAENetwork, DualVAESettings, aspect_attention
-from rankformer.retrieval.fold_in import Histories
-from rankformer.training.latent_losses import aspect_contrast, divergence
+from rankformer.scoring.fold_in import Histories
 from rankformer.training.trainer import Batch, TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,7 +9,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
 from rankformer.models import ease
 from rankformer.models.ease import EASE
-from rankformer.retrieval.item_matrix import DenseWeights, SparseWeights
+from rankformer.scoring.item_matrix import DenseWeights, SparseWeights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,7 +7,7 @@ from tests.repeated_logs import repeated_log
 
 from rankformer.errors import ConfigError
 from rankformer.models.ials import IALS
-from rankformer.retrieval.fold_in import Histories, embed
+from rankformer.scoring.fold_in import Histories, embed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,10 +12,10 @@ from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import RankAttention, RankWeights, rank_attention_reference
 from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noisy_last
 from rankformer.layers.rank_attention_reference import count_matrix
+from rankformer.losses.bpr import bpr_batch
+from rankformer.losses.contrastive import info_nce
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.rankformer_cl import RankformerCL, RankformerCLNetwork, RankformerCLSettings
-from rankformer.training.contrastive import info_nce
-from rankformer.training.losses import bpr_batch
 from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")

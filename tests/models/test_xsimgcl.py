@@ -9,9 +9,9 @@ from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers.light_propagation import light_propagation
+from rankformer.losses.bpr import bpr_batch
+from rankformer.losses.contrastive import info_nce
 from rankformer.models.xsimgcl import XSimGCL, XSimGCLNetwork, XSimGCLSettings
-from rankformer.training.contrastive import info_nce
-from rankformer.training.losses import bpr_batch
 from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")

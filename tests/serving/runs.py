@@ -9,10 +9,10 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
-from rankformer.retrieval.fold_in import WeightedSum
-from rankformer.retrieval.recommender import Recommender
-from rankformer.run_folder import Run, save_run
+from rankformer.runs.run import Run, save_run
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.fold_in import WeightedSum
+from rankformer.scoring.recommender import Recommender
 
 USERS, ITEMS, WIDTH, PAIRS = 1000, 80, 8, 5000
 LOG = [

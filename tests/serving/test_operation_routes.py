@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.errors import RunFolderError
-from rankformer.run_folder import load_run
+from rankformer.runs.run import load_run
 from rankformer.serving.app import create_app
 from rankformer.serving.settings import ServiceSettings, Tokens
 

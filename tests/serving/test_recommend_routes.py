@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankformer.run_folder import load_run
+from rankformer.runs.run import load_run
 from rankformer.serving.settings import ServiceSettings
 
 from .clients import asking, asking_at_once

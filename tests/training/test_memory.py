@@ -11,8 +11,8 @@ from rankformer.data.interactions import Interactions
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import RankWeights, rank_attention
+from rankformer.losses.bpr import bpr_full
 from rankformer.models.rankformer import RankformerNetwork, RankformerSettings
-from rankformer.training.losses import bpr_full
 from rankformer.training.trainer import train
 
 USERS, ITEMS, EDGES, WIDTH = 300, 200, 20_000, 32

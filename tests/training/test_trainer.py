@@ -10,12 +10,12 @@ from torch import nn
 from rankformer.data.interactions import Interactions
 from rankformer.data.registry import find_dataset
 from rankformer.data.source import DataSource
-from rankformer.embeddings import Embeddings
 from rankformer.errors import DataError, TrainingError
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.rankformer import Rankformer, RankformerNetwork, RankformerSettings
-from rankformer.training.checkpoint import CheckpointStore
+from rankformer.runs.checkpoint import CheckpointStore
+from rankformer.scoring.embeddings import Embeddings
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import TrainingLoop, train
 

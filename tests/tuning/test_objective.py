@@ -4,12 +4,12 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import Field
 
-from rankformer.embeddings import Embeddings
 from rankformer.errors import DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Learned
 from rankformer.models.popularity import Popularity
 from rankformer.models.registry import model_class
+from rankformer.scoring.embeddings import Embeddings
 from rankformer.settings import Settings
 from rankformer.tuning.objective import RUNNING, TimeIsUp, TuningData
 from rankformer.tuning.trials import Trial

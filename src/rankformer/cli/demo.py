@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
-from rankformer.cli.run_target import check_flags, state_of
 from rankformer.cli.training import course_of, fit_and_evaluate, save
+from rankformer.runs.folder import check_flags, state_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,7 +133,7 @@ def _popularity_metrics(parts: "Parts") -> dict[str, float]:
 
 def _oracle_metrics(parts: "Parts") -> dict[str, float]:
     from rankformer.evaluation.evaluator import evaluate
-    from rankformer.retrieval.recommender import Recommender
+    from rankformer.scoring.recommender import Recommender
 
     train = parts.train
     return evaluate(Recommender(OracleScores(), train.user_ids, train.item_ids, train), parts.test).metrics

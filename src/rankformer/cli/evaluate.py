@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rankformer.data.interactions import Parts
     from rankformer.data.source import DataSource
     from rankformer.evaluation.evaluator import Evaluation
-    from rankformer.run_folder import Run
+    from rankformer.runs.run import Run
 
 EXAMPLES = """Examples:
 
@@ -59,7 +59,7 @@ def evaluate(
     from rankformer.data.writers import check_writable
     from rankformer.evaluation.evaluator import evaluate as measure
     from rankformer.evaluation.metrics import parse_metrics
-    from rankformer.run_folder import load_run
+    from rankformer.runs.run import load_run
 
     if options and data is None:
         raise ConfigError("flags that say how to read DATA need --data; a run knows how its own data is read")

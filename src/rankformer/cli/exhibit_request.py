@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankformer.cli.progress import busy
-from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
 from rankformer.errors import AbsentDataError, ConfigError, DataError
+from rankformer.runs.configuration import chosen_model, chosen_settings, read_config
 
 if TYPE_CHECKING:
-    from rankformer.exhibits.cells import DataCard
-    from rankformer.exhibits.registry import Exhibit
-    from rankformer.exhibits.request import Request, RowSettings
+    from rankformer.research.cells import DataCard
+    from rankformer.research.registry import Exhibit
+    from rankformer.research.request import Request, RowSettings
 
 
 def build_request(exhibit: "Exhibit", given: dict[str, Any], seeds: int | None, configs: Path) -> "Request":
@@ -24,7 +24,7 @@ def build_request(exhibit: "Exhibit", given: dict[str, Any], seeds: int | None, 
         seeds: how many; the exhibit's own number if unsaid.
         configs: folder with DATASET/MODEL.toml.
     """
-    from rankformer.exhibits.request import Request
+    from rankformer.research.request import Request
 
     datasets, absent = _datasets(given.get("dataset")) if exhibit.needs_data else ((), ())
     options: dict[str, Any] = {name: given[name] for name in ("epochs", "step", "layers") if name in given}
@@ -47,8 +47,8 @@ def _datasets(names: list[str] | None) -> tuple[tuple["DataCard", ...], tuple[tu
     """Return the cards of the datasets that are here, and those that are not with the reason."""
     from rankformer.data.registry import remedy_for
     from rankformer.data.source import DataSource
-    from rankformer.exhibits.cells import DataCard
-    from rankformer.exhibits.published import PAPER_DATASETS
+    from rankformer.research.cells import DataCard
+    from rankformer.research.published import PAPER_DATASETS
 
     cards, absent = [], []
     missing: DataError | None = None
@@ -69,8 +69,8 @@ def _datasets(names: list[str] | None) -> tuple[tuple["DataCard", ...], tuple[tu
 
 def settings_from(folder: Path, cards: dict[str, "DataCard"]) -> Callable[[str, str], "RowSettings"]:
     """Return a function from dataset and method to the settings of that row: its file's, or else the defaults."""
-    from rankformer.exhibits.request import RowSettings
     from rankformer.models.registry import model_class
+    from rankformer.research.request import RowSettings
 
     def settings_of(dataset: str, method: str) -> RowSettings:
         path = folder / dataset / f"{method}.toml"
@@ -89,7 +89,7 @@ def settings_from(folder: Path, cards: dict[str, "DataCard"]) -> Callable[[str, 
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    from rankformer.exhibits.comparison import METHODS
+    from rankformer.research.comparison import METHODS
 
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:

@@ -33,7 +33,7 @@ def explain(
     The score is split exactly into what each item of the user's history brings, the largest first, and what all other
     items bring together. With --json every item of the history is listed.
     """
-    from rankformer.run_folder import load_run
+    from rankformer.runs.run import load_run
 
     if k < 1:
         raise ConfigError(f"k={k}: at least one reason must be shown; ask for k >= 1")

@@ -8,7 +8,7 @@ from rankformer.cli.data_options import DataArgument, data_source, takes_data_op
 from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy
-from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
+from rankformer.runs.configuration import chosen_model, chosen_settings, read_config
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model

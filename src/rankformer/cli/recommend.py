@@ -13,7 +13,7 @@ from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rankformer.data.id_map import IdMap
-    from rankformer.retrieval.recommendations import Recommendations
+    from rankformer.scoring.recommendations import Recommendations
 
 EXAMPLES = """Examples:
 
@@ -62,7 +62,7 @@ def recommend(
     their type; within --history a comma that belongs to an id is doubled.
     """
     from rankformer.data.writers import check_writable
-    from rankformer.run_folder import load_run
+    from rankformer.runs.run import load_run
 
     if sum((bool(user), bool(history), users is not None, everyone)) != 1:
         raise ConfigError(

@@ -27,11 +27,11 @@ from rankformer.cli.progress import on_terminal
 from rankformer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rankformer.exhibits.content import Content
-    from rankformer.exhibits.registry import Exhibit
-    from rankformer.exhibits.report import Head
-    from rankformer.exhibits.request import Request
-    from rankformer.exhibits.runner import Results, Step
+    from rankformer.research.content import Content
+    from rankformer.research.registry import Exhibit
+    from rankformer.research.report import Head
+    from rankformer.research.request import Request
+    from rankformer.research.runner import Results, Step
 
 EXAMPLES = """Examples:
 
@@ -106,7 +106,7 @@ def reproduce(
     Every training or computation is a cell, kept under a hash of data, method, settings, seed and code, so that a
     stopped reproduction goes on where it was when the same command is run again, and exhibits share what they can.
     """
-    from rankformer.exhibits.report import head_of, write_report
+    from rankformer.research.report import head_of, write_report
 
     chosen = _exhibit_named(exhibit)
     given = {"dataset": dataset, "methods": methods, "epochs": epochs, "step": step, "alphas": alphas, "layers": layers}
@@ -122,7 +122,7 @@ def reproduce(
 
 
 def _exhibit_named(name: str) -> "Exhibit":
-    from rankformer.exhibits.registry import EXHIBITS
+    from rankformer.research.registry import EXHIBITS
 
     if name not in EXHIBITS:
         raise ConfigError(f"no exhibit is called {name!r}; expected one of {', '.join(EXHIBITS)}")
@@ -130,7 +130,7 @@ def _exhibit_named(name: str) -> "Exhibit":
 
 
 def _check_options(name: str, exhibit: "Exhibit", given: dict[str, Any]) -> None:
-    from rankformer.exhibits.registry import EXHIBITS
+    from rankformer.research.registry import EXHIBITS
 
     for option in given:
         if option not in exhibit.options:
@@ -141,9 +141,9 @@ def _check_options(name: str, exhibit: "Exhibit", given: dict[str, Any]) -> None
 def _results(
     exhibit: "Exhibit", request: "Request", folder: Path, how: tuple[int, int | None, str], report_only: bool
 ) -> "Results":
-    from rankformer.exhibits.cache import ResultCache
-    from rankformer.exhibits.compute import Conditions
-    from rankformer.exhibits.runner import known_results, run_cells
+    from rankformer.research.cache import ResultCache
+    from rankformer.research.compute import Conditions
+    from rankformer.research.runner import known_results, run_cells
 
     workers, threads, device = how
     conditions = Conditions(threads or max(1, (os.cpu_count() or 1) // workers), workers, device)
@@ -200,7 +200,7 @@ def _command(exhibit: str, flags: dict[str, Any], configs: Path) -> str:
 
 
 def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
-    from rankformer.exhibits.report import document_of
+    from rankformer.research.report import document_of
 
     for dataset, reason in head.absent:
         show_note(f"{dataset} was not run: {reason}")

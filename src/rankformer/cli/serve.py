@@ -54,7 +54,7 @@ def serve(
     RANKFORMER_ADMIN_TOKEN), and the new model takes over without a failed request. An address that other machines can
     reach needs a token in RANKFORMER_TOKEN.
     """
-    from rankformer.run_folder import read_manifest
+    from rankformer.runs.run import read_manifest
 
     try:
         from rankformer.serving.server import serve as run_service

@@ -26,7 +26,7 @@ def similar(
     json: JsonFlag = False,
 ) -> None:
     """List the items most like ITEM, by the cosine of their vectors or, for methods of item weights, by weight."""
-    from rankformer.run_folder import load_run
+    from rankformer.runs.run import load_run
 
     recommender = load_run(run).recommender
     asked = recommender.item_ids.parse(item)

@@ -11,14 +11,14 @@ from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
-from rankformer.cli.run_config import chosen_model, chosen_settings, read_config
-from rankformer.cli.run_target import State, check_flags, clear, last_checkpoint, state_of
 from rankformer.cli.training import course_of, fit_and_evaluate, save
 from rankformer.errors import ConfigError
+from rankformer.runs.configuration import chosen_model, chosen_settings, read_config
+from rankformer.runs.folder import State, check_flags, clear, last_checkpoint, state_of
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model
-    from rankformer.run_folder import Run
+    from rankformer.runs.run import Run
 
 EXAMPLES = """Examples:
 
@@ -117,7 +117,7 @@ def _show_finished(folder: Path, json: bool) -> None:
 
 def _show_outcome(folder: Path, json: bool, status: str) -> None:
     """Show a run as it is on disk, every byte of it checked."""
-    from rankformer.run_folder import load_run
+    from rankformer.runs.run import load_run
 
     run = load_run(folder)
     course = course_of(run.log)

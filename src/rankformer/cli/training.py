@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankformer.cli.progress import TrainingProgress, busy
-from rankformer.cli.run_target import remove_checkpoint
+from rankformer.runs.folder import remove_checkpoint
 
 if TYPE_CHECKING:
     from rankformer.data.interactions import Parts

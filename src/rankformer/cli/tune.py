@@ -11,10 +11,10 @@ from rankformer.cli.data_options import DataArgument, data_source, takes_data_op
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
-from rankformer.cli.run_config import chosen_model, chosen_settings, parse_assignment
 from rankformer.cli.tuning_command import commands_of
 from rankformer.cli.tuning_progress import TuningProgress
 from rankformer.errors import ConfigError, TrainingError
+from rankformer.runs.configuration import chosen_model, chosen_settings, parse_assignment
 
 if TYPE_CHECKING:
     from rankformer.data.source import DataSource

@@ -15,9 +15,9 @@ from rankformer.errors import ConfigError
 from rankformer.evaluation.ground_truth import GroundTruth, translate
 from rankformer.evaluation.metrics import OVER_LISTS, PER_USER, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
-from rankformer.retrieval.recommender import Recommender
-from rankformer.retrieval.seen_items import SeenItems
-from rankformer.retrieval.top_k import Scorer, top_k
+from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.seen_items import SeenItems
+from rankformer.scoring.top_k import Scorer, top_k
 
 DEFAULT_METRICS = ("ndcg@20", "recall@20", "recall_capped@20")
 MASKS = ("train", "train+valid", "none")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
-from rankformer.retrieval.seen_items import SeenItems
+from rankformer.scoring.seen_items import SeenItems
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
+from rankformer.scoring.embeddings import Embeddings
 
 
 def popularity_embeddings(train: Interactions) -> Embeddings:

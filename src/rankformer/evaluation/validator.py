@@ -10,8 +10,8 @@ from rankformer.data.interactions import Interactions
 from rankformer.evaluation.evaluator import measure, rank
 from rankformer.evaluation.ground_truth import GroundTruth
 from rankformer.evaluation.metrics import Metric, parse_metrics
-from rankformer.retrieval.seen_items import SeenItems
-from rankformer.retrieval.top_k import Scorer
+from rankformer.scoring.seen_items import SeenItems
+from rankformer.scoring.top_k import Scorer
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankformer.embeddings import Embeddings
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.files import sha256_of
-from rankformer.run_folder import MANIFEST, Run, load_run
+from rankformer.runs.run import MANIFEST, Run, load_run
+from rankformer.scoring.embeddings import Embeddings
 
 FORMAT = "rankformer-export"
 VERSION = 1

@@ -8,11 +8,11 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from rankformer.embeddings import Embeddings
 from rankformer.errors import RankformerError
 from rankformer.export.base import Format
 from rankformer.export.contents import Contents, VectorTable
-from rankformer.retrieval.top_k import top_k
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.top_k import top_k
 
 USERS, LENGTH, SEED = 100, 20, 0
 TOLERANCE = 1e-6  # of |z_u| |z_i|, the size that the rounding of an inner product in 32 bits goes with

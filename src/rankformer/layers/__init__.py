@@ -2,6 +2,6 @@
 
 from rankformer.layers.rank_attention import RankAttention, rank_attention
 from rankformer.layers.rank_attention_reference import rank_attention_reference
-from rankformer.rank_weights import RankWeights
+from rankformer.layers.rank_weights import RankWeights
 
 __all__ = ["RankAttention", "RankWeights", "rank_attention", "rank_attention_reference"]

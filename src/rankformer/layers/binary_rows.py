@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankformer.aspects import weighted_bags
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import bag_sum, row_dot
+from rankformer.layers.aspects import weighted_bags
 
 
 @dataclass(frozen=True, eq=False)

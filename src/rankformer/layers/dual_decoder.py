@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rankformer.aspects import bent_products, mix_aspects
+from rankformer.layers.aspects import bent_products, mix_aspects
 from rankformer.layers.binary_rows import BinaryRows
 from rankformer.layers.likelihoods import Block, Likelihood
 

@@ -40,7 +40,7 @@ from rankformer.graph.sparse_ops import (
     two_way,
     user_sums,
 )
-from rankformer.rank_weights import RankWeights
+from rankformer.layers.rank_weights import RankWeights
 
 
 def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None = None, tau: float = 1.0) -> Tensor:

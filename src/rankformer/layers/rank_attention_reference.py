@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.rank_weights import RankWeights
+from rankformer.layers.rank_weights import RankWeights
 
 
 def rank_attention_reference(

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.evaluation.evaluator import Evaluation
 from rankformer.evaluation.protocol import installed_versions
@@ -20,16 +19,17 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.device import choose_device
 from rankformer.models.networks import TableNetwork as TableNetwork
 from rankformer.models.networks import TrainedNetwork
-from rankformer.retrieval.aspect_scorer import AspectScorer
-from rankformer.retrieval.explanation import Explanation
-from rankformer.retrieval.fold_in import FoldIn
-from rankformer.retrieval.item_scorer import ItemScorer
-from rankformer.retrieval.recommendations import Recommendations
-from rankformer.retrieval.recommender import Recommender
-from rankformer.run_folder import Run, is_run, load_run, save_run
+from rankformer.runs.checkpoint import CheckpointStore
+from rankformer.runs.run import Run, is_run, load_run, save_run
+from rankformer.runs.training_log import RunLog
+from rankformer.scoring.aspect_scorer import AspectScorer
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.explanation import Explanation
+from rankformer.scoring.fold_in import FoldIn
+from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.scoring.recommendations import Recommendations
+from rankformer.scoring.recommender import Recommender
 from rankformer.settings import Settings
-from rankformer.training.checkpoint import CheckpointStore
-from rankformer.training.run_log import RunLog
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Event, train
 

@@ -8,7 +8,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.models.base import Learned, Model, Workplace
-from rankformer.retrieval.recommender import Recommender
+from rankformer.scoring.recommender import Recommender
 from rankformer.settings import Settings
 
 

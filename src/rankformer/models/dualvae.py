@@ -49,23 +49,23 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rankformer.aspects import ACTIVATIONS, divided_by_root
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.negatives import random_bits
 from rankformer.graph.sparse_ops import edge_dot
+from rankformer.layers.aspects import ACTIVATIONS, divided_by_root
 from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_rows
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
 from rankformer.layers.seeded import generator_of, uniform_linear
+from rankformer.losses.latent import aspect_contrast, divergence
+from rankformer.losses.weight_decay import weight_decay
 from rankformer.models.base import TrainedModel
 from rankformer.models.networks import TrainedNetwork
-from rankformer.retrieval.aspect_scorer import AspectScorer, Parts
-from rankformer.training.latent_losses import aspect_contrast, divergence
+from rankformer.scoring.aspect_scorer import AspectScorer, Parts
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
-from rankformer.training.weight_decay import weight_decay
 
 _START, _NOISE, _REFRESH, _DROPOUT = range(4)  # streams of randomness
 # Of the start from factors. Logit and level are near what a logistic fit of the training pairs gives on two datasets.

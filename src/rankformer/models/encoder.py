@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.spectral import spectral_rows
 from rankformer.layers.seeded import generator_of, seeded_dropout
+from rankformer.losses.weight_decay import weight_decay
 from rankformer.models.base import GradientModel, TableNetwork
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
-from rankformer.training.weight_decay import weight_decay
 
 
 class EncoderSettings(TrainingSettings):

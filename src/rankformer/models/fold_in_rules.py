@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.rank_attention import RankAttention
-from rankformer.rank_weights import RankWeights
-from rankformer.retrieval.fold_in import WeightedSum
-from rankformer.retrieval.rank_fold_in import RankFoldIn
+from rankformer.layers.rank_weights import RankWeights
+from rankformer.scoring.fold_in import WeightedSum
+from rankformer.scoring.rank_fold_in import RankFoldIn
 
 
 def mean_rule(graph: BipartiteGraph, rows: Tensor) -> WeightedSum:

@@ -7,7 +7,7 @@ Shen et al., "How Powerful is Graph Convolution for Recommendation?", CIKM 2021.
     score        y_ui = sum_j x_uj W_ji
 
 x_u is the user's row of R: 1 for an item of the history (`repeats=count`: how often it occurs). W is never multiplied
-out (`retrieval.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so rounding.
+out (`scoring.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so rounding.
 Departures: none in the equations; the authors' program leaves the low-pass filter out on one dataset, here that is
 `low_pass_weight=0`. Where the last singular value taken equals the next one, V is one of several choices.
 """
@@ -21,9 +21,9 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.structural_encoding import structural_encoding
 from rankformer.models.base import Learned
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.retrieval.graph_filter import GraphFilter
-from rankformer.retrieval.item_matrix import pair_matrix
-from rankformer.retrieval.item_scorer import ItemScorer
+from rankformer.scoring.graph_filter import GraphFilter
+from rankformer.scoring.item_matrix import pair_matrix
+from rankformer.scoring.item_scorer import ItemScorer
 
 
 class GFCFSettings(ItemWeightSettings):

@@ -42,8 +42,8 @@ from rankformer.layers.anchor_positions import Anchors, PositionLayer, draw_anch
 from rankformer.layers.edge_attention import EdgeAttention, attention_weights, edge_attention
 from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.seeded import generator_of
+from rankformer.losses.log_sum_exp import weighted_log_sum_exp
 from rankformer.models.base import GradientModel, TableNetwork
-from rankformer.training.log_sum_exp import weighted_log_sum_exp
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
 

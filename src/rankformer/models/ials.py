@@ -18,13 +18,13 @@ all; the number of rounds is fixed.
 from pydantic import Field
 
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
 from rankformer.models.base import Learned
 from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
-from rankformer.retrieval.fold_in import Histories, embed
-from rankformer.retrieval.least_squares_fold_in import LeastSquares
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.fold_in import Histories, embed
+from rankformer.scoring.least_squares_fold_in import LeastSquares
 
 
 class IALSSettings(ClosedFormSettings):

@@ -24,9 +24,9 @@ from torch import Tensor
 from rankformer.data.interactions import Interactions
 from rankformer.models.base import Learned
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.retrieval.item_matrix import SparseWeights, pair_matrix
-from rankformer.retrieval.item_scorer import ItemScorer
-from rankformer.retrieval.top_k import top_k
+from rankformer.scoring.item_matrix import SparseWeights, pair_matrix
+from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.scoring.top_k import top_k
 
 
 class ItemKNNSettings(ItemWeightSettings):

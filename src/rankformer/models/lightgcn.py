@@ -22,7 +22,7 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
 from rankformer.models.base import GradientModel, TableNetwork
 from rankformer.models.fold_in_rules import symmetric_rule
-from rankformer.retrieval.fold_in import WeightedSum
+from rankformer.scoring.fold_in import WeightedSum
 from rankformer.training.settings import TrainingSettings
 
 

@@ -7,7 +7,7 @@ Chen et al., "Masked Graph Transformer for Large-Scale Recommendation", SIGIR 20
     mask        M(v,w) = sin(pi/2 (z_v + z_w) / 2),   z in (0, 1) learned for each degree
     final       v = t + o
     score       y_ui = v_u . v_i
-    loss        align + gamma (uni(users) + uni(items)) / 2        (`training.alignment`)
+    loss        align + gamma (uni(users) + uni(items)) / 2        (`losses.alignment`)
 
 phi are simplex random features, whose products estimate exp(q . k / sqrt(d)); their projection is drawn once. Time is
 linear in the number of nodes: see `layers.kernel_attention`. A step needs the keys and values of all nodes but the
@@ -36,12 +36,12 @@ from rankformer.layers.kernel_attention import both_way_dots, key_sums, mapped_s
 from rankformer.layers.random_features import Projection, positive_features, random_projection, scaled_linear
 from rankformer.layers.seeded import generator_of, xavier_linear
 from rankformer.layers.structural_encoding import structural_encoding
+from rankformer.losses.alignment import alignment, uniformity
+from rankformer.losses.bpr import bpr_batch, bpr_full
+from rankformer.losses.weight_decay import weight_decay
 from rankformer.models.base import GradientModel, TableNetwork
-from rankformer.training.alignment import alignment, uniformity
-from rankformer.training.losses import bpr_batch, bpr_full
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import Batch
-from rankformer.training.weight_decay import weight_decay
 
 _WEIGHTS, _FEATURES, _SIGNS = range(3)  # streams of randomness
 

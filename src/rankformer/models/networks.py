@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from rankformer.embeddings import Embeddings
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.retrieval.aspect_scorer import AspectScorer
-from rankformer.retrieval.fold_in import FoldIn
-from rankformer.training.losses import bpr_batch, bpr_full
+from rankformer.losses.bpr import bpr_batch, bpr_full
+from rankformer.scoring.aspect_scorer import AspectScorer
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.fold_in import FoldIn
 from rankformer.training.trainer import Batch
 
 

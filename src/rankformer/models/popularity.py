@@ -10,7 +10,7 @@ import torch
 from rankformer.data.interactions import Interactions
 from rankformer.evaluation.popularity import popularity_embeddings
 from rankformer.models.base import Learned, Model, Workplace
-from rankformer.retrieval.fold_in import Constant
+from rankformer.scoring.fold_in import Constant
 from rankformer.settings import Settings
 
 

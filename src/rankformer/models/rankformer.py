@@ -23,10 +23,10 @@ from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.spectral import spectral_rows
 from rankformer.layers.light_propagation import neighbour_means
 from rankformer.layers.rank_attention import RankAttention
+from rankformer.layers.rank_weights import RankWeights
 from rankformer.models.base import GradientModel, TableNetwork
 from rankformer.models.fold_in_rules import mean_rule, rank_rule
-from rankformer.rank_weights import RankWeights
-from rankformer.retrieval.rank_fold_in import RankFoldIn
+from rankformer.scoring.rank_fold_in import RankFoldIn
 from rankformer.training.activations import Activations, apply_layers
 from rankformer.training.settings import TrainingSettings
 

@@ -9,7 +9,7 @@ Chen et al., "Rankformer: A Graph Transformer for Recommendation based on Rankin
     score      y_ui = v_u . v_i, the warm-up without noise
 
 rho is a random non-negative row of length one, fresh in each layer of each step (`layers.noisy_propagation`); NCE is
-InfoNCE by cosine at temperature tau_cl (`training.contrastive`). Learned: one table z^(0) of (n+m) x d. Departures:
+InfoNCE by cosine at temperature tau_cl (`losses.contrastive`). Learned: one table z^(0) of (n+m) x d. Departures:
 start and step size (the paper's are start=normal, learning_rate=1e-3, schedule=constant, for some sixty epochs); the
 paper's noise has length 0.2, that of its program and of the default here is 0.1; the program evaluates embeddings that
 still hold the noise of the last step, and rejects negatives against the batch only, here evaluation is without noise
@@ -26,12 +26,8 @@ from torch import Tensor, nn
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noisy_last, quiet_last
 from rankformer.layers.rank_attention import RankAttention
-from rankformer.models.base import GradientModel, TableNetwork
-from rankformer.models.fold_in_rules import rank_rule, symmetric_rule
-from rankformer.models.rankformer import Rankformer
-from rankformer.rank_weights import RankWeights
-from rankformer.retrieval.rank_fold_in import RankFoldIn
-from rankformer.training.contrastive import (
+from rankformer.layers.rank_weights import RankWeights
+from rankformer.losses.contrastive import (
     BatchNodes,
     ContrastiveSettings,
     Views,
@@ -39,6 +35,10 @@ from rankformer.training.contrastive import (
     start_table_,
     take_rows,
 )
+from rankformer.models.base import GradientModel, TableNetwork
+from rankformer.models.fold_in_rules import rank_rule, symmetric_rule
+from rankformer.models.rankformer import Rankformer
+from rankformer.scoring.rank_fold_in import RankFoldIn
 from rankformer.training.trainer import Batch
 
 _WARM_UP_LAYERS, _CONTRAST_LAYER = 2, 1

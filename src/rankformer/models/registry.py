@@ -22,7 +22,7 @@ from rankformer.models.rankformer import Rankformer
 from rankformer.models.rankformer_cl import RankformerCL
 from rankformer.models.sgformer import SGFormer
 from rankformer.models.xsimgcl import XSimGCL
-from rankformer.run_folder import load_run
+from rankformer.runs.run import load_run
 
 MODELS: dict[str, type[Model]] = {
     "rankformer": Rankformer,

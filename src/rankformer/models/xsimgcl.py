@@ -8,7 +8,7 @@ Yu et al., "XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Rec
     score    y_ui = v_u . v_i, all layers without noise
 
 rho is a random non-negative row of length one, fresh in each layer of each step (`layers.noisy_propagation`); NCE is
-InfoNCE by cosine at temperature tau_cl (`training.contrastive`). Learned: one table z^(0) of (n+m) x d.
+InfoNCE by cosine at temperature tau_cl (`losses.contrastive`). Learned: one table z^(0) of (n+m) x d.
 
 Departures from the authors' program (SELFRec): weight, noise, temperature and step size (theirs are cl_weight=0.2,
 cl_noise=0.2, cl_temperature=0.15, learning_rate=1e-3, schedule=constant, num_layers=2); softplus in place of -ln(1e-5 +
@@ -27,10 +27,10 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
 from rankformer.layers.noisy_propagation import Noise, NoisyLayers, check_contrast_layer, noisy_mean, quiet_mean
+from rankformer.losses.contrastive import BatchNodes, ContrastiveSettings, Views, contrastive_loss, start_table_
 from rankformer.models.base import GradientModel, TableNetwork
 from rankformer.models.fold_in_rules import symmetric_rule
-from rankformer.retrieval.fold_in import WeightedSum
-from rankformer.training.contrastive import BatchNodes, ContrastiveSettings, Views, contrastive_loss, start_table_
+from rankformer.scoring.fold_in import WeightedSum
 from rankformer.training.trainer import Batch
 
 

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from rankformer.data.interactions import Interactions
-from rankformer.embeddings import Embeddings
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import GradientModel
 from rankformer.planning.sample import smaller
-from rankformer.retrieval.top_k import top_k
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.top_k import top_k
 from rankformer.training.memory import kept_memory
 from rankformer.training.trainer import TrainingLoop
 

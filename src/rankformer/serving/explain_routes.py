@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from rankformer.retrieval.explanation import Explanation
+from rankformer.scoring.explanation import Explanation
 from rankformer.serving import answers
 from rankformer.serving.json_text import JsonResponse
 from rankformer.serving.openapi import body_of, errors

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from rankformer.errors import RunFolderError
-from rankformer.retrieval.recommender import Recommender
-from rankformer.retrieval.top_k import top_k
-from rankformer.run_folder import MANIFEST, Run, load_run, read_manifest
+from rankformer.runs.run import MANIFEST, Run, load_run, read_manifest
+from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.top_k import top_k
 from rankformer.serving.ids import WireIds
 from rankformer.serving.search import Shelf
 

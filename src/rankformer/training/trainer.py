@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from rankformer.errors import TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler, random_bits
+from rankformer.runs.checkpoint import CheckpointStore
 from rankformer.training.adam import Adam
-from rankformer.training.checkpoint import CheckpointStore
 from rankformer.training.memory import kept_memory
 from rankformer.training.settings import TrainingSettings
 

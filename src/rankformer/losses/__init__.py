@@ -1,0 +1,1 @@
+"""Losses: each a function in its own file, chosen by the model."""

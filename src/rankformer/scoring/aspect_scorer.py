@@ -1,0 +1,181 @@
+"""`AspectScorer`: users and items of several latents each, scored aspect by aspect.
+
+    y_ui = sum_a w*[a, i] link( mu_u,a . mu_i,a + tanh( f_u(mu_u,a) . f_i(mu_i,a) ) )
+
+f is a linear layer and an activation, link the sigmoid or nothing. No inner product of two vectors gives this, so
+scores are computed for a block of users at a time, and within it for a block of items; no (n, m) matrix stands.
+
+A user outside the training data is what the user encoder makes of the history j in H, every item of it once:
+
+    mu_u,a = M act( r sum_{j in H} w[a, j] t_j + c ) + e,     r = 1, or 1 / sqrt(|H|) for an encoder `by_root`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import DataError, NotSupportedError
+from rankformer.layers.aspects import ACTIVATIONS, bent_products, divided_by_root, mix_aspects, weighted_bags
+from rankformer.scoring.fold_in import Histories
+from rankformer.scoring.history_scorer import Shares
+from rankformer.scoring.item_matrix import check_numbers, pair_matrix
+
+_ENTRIES_AT_ONCE = 2**18  # of an (A, b, block) array
+
+
+class Parts(NamedTuple):
+    """The tensors of a scorer.
+
+    Attributes:
+        users: (A, n, d) mean latents.
+        items: (A, m, d) mean latents.
+        attention: (A, m) w*.
+        user_weight: (q, d) of f_u.
+        user_bias: (q,) of f_u.
+        item_weight: (q, d) of f_i.
+        item_bias: (q,) of f_i.
+        encoder_attention: (A, m) w.
+        encoder_table: (m, h) t.
+        encoder_bias: (h,) c.
+        mean_weight: (d, h) M.
+        mean_bias: (d,) e.
+    """
+
+    users: Tensor
+    items: Tensor
+    attention: Tensor
+    user_weight: Tensor
+    user_bias: Tensor
+    item_weight: Tensor
+    item_bias: Tensor
+    encoder_attention: Tensor
+    encoder_table: Tensor
+    encoder_bias: Tensor
+    mean_weight: Tensor
+    mean_bias: Tensor
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape that each tensor must have, by the sizes that some of them show."""
+        if self.users.ndim != 3 or self.items.ndim != 3 or self.user_weight.ndim != 2 or self.encoder_table.ndim != 2:
+            raise DataError("aspect latents need three dimensions, their decoder and encoder two")
+        (a, n, d), m, q, h = self.users.shape, self.items.shape[1], len(self.user_weight), self.encoder_table.shape[1]
+        shapes: dict[str, tuple[int, ...]] = {"users": (a, n, d), "items": (a, m, d), "attention": (a, m)}
+        shapes |= {"user_weight": (q, d), "user_bias": (q,), "item_weight": (q, d), "item_bias": (q,)}
+        shapes |= {"encoder_attention": (a, m), "encoder_table": (m, h), "encoder_bias": (h,)}
+        return shapes | {"mean_weight": (d, h), "mean_bias": (d,)}
+
+
+@dataclass(frozen=True, eq=False)
+class AspectScorer:
+    """Mean latents, decoders and the user encoder.
+
+    Attributes:
+        parts: the tensors.
+        activation: of encoder and decoders, a name in `ACTIVATIONS`.
+        bounded: whether the link is the sigmoid.
+        by_root: whether the encoder divides by the root of the history's size.
+    """
+
+    kind: ClassVar[str] = "aspects"
+    explains: ClassVar[bool] = False
+    parts: Parts
+    activation: str = "tanh"
+    bounded: bool = True
+    by_root: bool = False
+
+    @property
+    def num_users(self) -> int:
+        """N."""
+        return self.parts.users.shape[1]
+
+    @property
+    def num_items(self) -> int:
+        """M."""
+        return self.parts.items.shape[1]
+
+    @property
+    def item_vectors(self) -> Tensor:
+        """All latents of each item side by side, (m, A d)."""
+        return self.parts.items.transpose(0, 1).flatten(1)
+
+    def scores(self, users: Tensor) -> Tensor:
+        """Return the scores of all items for user indices, a fresh (b, m) matrix."""
+        parts = self.parts
+        z = parts.users[:, users]
+        decoded = self._activate(linear(z, parts.user_weight, parts.user_bias))
+        scores = z.new_empty(len(users), self.num_items)
+        width = max(64, _ENTRIES_AT_ONCE // max(1, len(z) * len(users)))
+        for start in range(0, self.num_items, width):
+            at = slice(start, start + width)
+            logits = bent_products(decoded, self._decoded_items[:, at]).baddbmm_(z, parts.items[:, at].mT)
+            scores[:, at] = mix_aspects(logits.sigmoid_() if self.bounded else logits, parts.attention[:, at])
+        return scores
+
+    def for_histories(self, histories: Histories) -> "AspectScorer":
+        """Return the same items for users who are what the encoder makes of their histories."""
+        shape = (histories.num_users, self.num_items)
+        pairs = pair_matrix(histories.users.numpy(), histories.items.numpy(), shape)
+        columns, ptr = (torch.from_numpy(index).long() for index in (pairs.indices, pairs.indptr))
+        parts = self.parts
+        sums = weighted_bags(columns, ptr, parts.encoder_table, parts.encoder_attention)
+        if self.by_root:
+            sums = divided_by_root(sums, ptr)
+        means = linear(self._activate(sums + parts.encoder_bias), parts.mean_weight, parts.mean_bias)
+        touched = (ptr.diff() > 0).to(means.dtype)
+        return replace(self, parts=parts._replace(users=means * touched[:, None]))
+
+    def shares(self, history: Histories, item: int, user: int | None) -> Shares:
+        """Refuse: the encoder bends the sum over the history, so that it does not come apart."""
+        del history, item, user
+        raise NotSupportedError("scores of aspects are no sum over a user's history, so there are no reasons to give")
+
+    def is_finite(self) -> bool:
+        """Whether every number is finite."""
+        return all(bool(torch.isfinite(part).all()) for part in self.parts)
+
+    def cpu(self) -> "AspectScorer":
+        """Return the scorer in main memory, cut from the autograd graph."""
+        return replace(self, parts=Parts(*(part.detach().cpu() for part in self.parts)))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors, by name."""
+        return self.parts._asdict()
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the kind, the activation, the link and the encoder's scale, as JSON can hold them."""
+        return {"kind": self.kind, "activation": self.activation, "bounded": self.bounded, "by_root": self.by_root}
+
+    @classmethod
+    def restore(
+        cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], history: Interactions
+    ) -> "AspectScorer":
+        """Return the scorer that `tensors` and `numbers` described.
+
+        Raises:
+            DataError: they do not fit together or the history, or hold a number that cannot be.
+        """
+        activation, bounded = numbers.get("activation"), numbers.get("bounded")
+        by_root = numbers.get("by_root", False)  # runs of before there was a choice do not say it
+        if activation not in ACTIVATIONS or not isinstance(bounded, bool) or not isinstance(by_root, bool):
+            raise DataError(f"its scorer must say its link, and an activation among {', '.join(ACTIVATIONS)}")
+        parts = Parts(*(tensors[name] for name in Parts._fields))
+        for name, shape in parts.shapes().items():
+            check_numbers(getattr(parts, name), name, shape)
+        found, expected = (parts.users.shape[1], parts.items.shape[1]), (history.num_users, history.num_items)
+        if found != expected:
+            raise DataError(f"its scorer has {found} users and items, its history {expected}")
+        return cls(parts, str(activation), bounded, by_root)
+
+    @cached_property
+    def _decoded_items(self) -> Tensor:
+        """f_i of the items, (A, m, q)."""
+        return self._activate(linear(self.parts.items, self.parts.item_weight, self.parts.item_bias))
+
+    def _activate(self, values: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](values)

@@ -1,0 +1,97 @@
+"""GF-CF's item weights, a sum of two products that is never multiplied out.
+
+    W = R~^T R~ + alpha D_i^-1/2 V V^T D_i^1/2,      R~ = D_u^-1/2 R D_i^-1/2
+
+R~ comes from the training histories, which every run holds; V (m, k) is stored. X W is two sparse and two
+thin products.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from torch import Tensor
+
+from rankformer.errors import DataError
+from rankformer.scoring.item_matrix import check_numbers
+
+
+@dataclass(frozen=True, eq=False)
+class GraphFilter:
+    """A linear filter plus `weight` times an ideal low-pass filter over the item graph.
+
+    Attributes:
+        pairs: (n, m) R, the training histories.
+        vectors: (m, k) float32 V, orthonormal columns.
+        weight: alpha.
+    """
+
+    kind: ClassVar[str] = "graph-filter"
+    pairs: csr_array
+    vectors: Tensor
+    weight: float
+
+    @property
+    def num_items(self) -> int:
+        """M."""
+        return len(self.vectors)
+
+    @cached_property
+    def _root_degree(self) -> NDArray[np.float32]:
+        """D_i^1/2, (m,); 1 for an item without pairs."""
+        degree: NDArray[np.float32] = np.sqrt(np.maximum(self.pairs.sum(axis=0), 1)).astype(np.float32)
+        return degree
+
+    @cached_property
+    def _normalized(self) -> csr_array:
+        """R~, (n, m)."""
+        users = 1 / np.sqrt(np.maximum(self.pairs.sum(axis=1), 1)).astype(np.float32)
+        return csr_array(diags_array(users) @ self.pairs @ diags_array(1 / self._root_degree))
+
+    @cached_property
+    def _transposed(self) -> csr_array:
+        """R~^T, (m, n)."""
+        return self._normalized.T.tocsr()
+
+    @cached_property
+    def _low_pass(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """D_i^-1/2 V, (m, k), and alpha V^T D_i^1/2, (k, m)."""
+        v: NDArray[np.float32] = self.vectors.numpy()
+        root = self._root_degree[:, None]
+        return v / root, np.ascontiguousarray((v * root * np.float32(self.weight)).T)
+
+    def product(self, histories: csr_array) -> NDArray[np.float32]:
+        """Return X W, (b, m)."""
+        scores: NDArray[np.float32] = (histories @ self._transposed @ self._normalized).toarray()
+        inward, outward = self._low_pass
+        scores += (histories @ inward) @ outward
+        return scores
+
+    def column(self, item: int) -> NDArray[np.float64]:
+        """Return W[:, item], (m,)."""
+        linear = (self._transposed @ self._transposed[[item]].T).toarray()[:, 0].astype(np.float64)
+        v, root = self.vectors.double().numpy(), self._root_degree.astype(np.float64)
+        column: NDArray[np.float64] = linear + self.weight * (v @ v[item]) * root[item] / root
+        return column
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return V."""
+        return {"vectors": self.vectors}
+
+    def numbers(self) -> dict[str, Any]:
+        """Return alpha."""
+        return {"weight": self.weight}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+        """Return the filter that was stored, over the pairs it was made from."""
+        vectors, weight = tensors["vectors"], float(numbers["weight"])
+        if not math.isfinite(weight):
+            raise DataError(f"item weights: the weight of the low-pass filter is {weight}; expected a finite number")
+        width = vectors.shape[1] if vectors.ndim == 2 else 0
+        return cls(pairs, check_numbers(vectors, "vectors", (pairs.shape[1], width)), weight)

@@ -1,0 +1,184 @@
+"""Users from histories: exact for those who were trained, bounded in memory, and a sum of parts."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import DataError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.layers import RankAttention, rank_attention
+from rankformer.layers.light_propagation import neighbour_means
+from rankformer.layers.rank_weights import RankWeights
+from rankformer.models.fold_in_rules import mean_rule, rank_rule
+from rankformer.models.lightgcn import LightGCNNetwork, LightGCNSettings
+from rankformer.models.rankformer_cl import RankformerCLNetwork, RankformerCLSettings
+from rankformer.models.xsimgcl import XSimGCLNetwork, XSimGCLSettings
+from rankformer.scoring import fold_in
+from rankformer.scoring.fold_in import Constant, Histories, WeightedSum, check_tensors, embed
+from rankformer.scoring.rank_fold_in import RankFoldIn
+
+KINDS = {
+    "paper": RankWeights(),
+    "small offset": RankWeights(alpha=0.3),
+    "no offset": RankWeights(alpha=0.0),
+    "small offset, small floor": RankWeights(alpha=0.3, floor=1e-3),
+    "no benchmark": RankWeights(benchmark=False),
+    "no negatives": RankWeights(negatives="none"),
+    "no normalisation": RankWeights(normalize=False),
+    "lightgcn": RankWeights.lightgcn(),
+    "gat": RankWeights.gat(),
+    "transformer": RankWeights.transformer(),
+}
+
+
+def graph_of(pairs, num_users=7, num_items=6):
+    users, items = np.array(pairs).T
+    return BipartiteGraph.from_interactions(
+        Interactions.from_indices(users, items, num_users, num_items), dtype=torch.float64
+    )
+
+
+# User 0 has every item, user 5 none, user 1 one item twice; item 5 is touched by user 0 alone.
+PAIRS = [(0, i) for i in range(6)] + [(1, 2), (1, 2), (2, 0), (2, 1), (3, 4), (3, 2), (4, 3), (6, 0), (6, 4), (6, 1)]
+
+
+def histories_of(graph):
+    items = graph.edge_items.numpy() - graph.num_users
+    return Histories.of(graph.edge_users.numpy(), items, graph.num_users)
+
+
+def trained(graph, weights, num_layers=3, tau=0.4, seed=0):
+    """Rows of a Rankformer stack over a random table, and its rule."""
+    table = torch.randn(graph.num_nodes, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    v = neighbour_means(graph, table)
+    layers = [RankAttention(tau, weights) for _ in range(num_layers)]
+    rule = rank_rule(graph, mean_rule(graph, table), v, layers)
+    for _ in range(num_layers):
+        v = rank_attention(graph, v, weights, tau)
+    return v, rule
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_users_history_gives_back_its_trained_row(kind):
+    graph = graph_of(PAIRS)
+    v, rule = trained(graph, KINDS[kind])
+    embedded = embed(rule, histories_of(graph))
+    torch.testing.assert_close(embedded, v[: graph.num_users], rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=40),
+    kind=st.sampled_from(sorted(KINDS)),
+    num_layers=st.integers(0, 3),
+    tau=st.floats(0, 1),
+)
+def test_the_same_on_any_graph(pairs, kind, num_layers, tau):
+    graph = graph_of(pairs)
+    v, rule = trained(graph, KINDS[kind], num_layers, tau)
+    # Unnormalised rows can be large, so the tolerance is relative to the largest.
+    size = float(v.abs().max())
+    torch.testing.assert_close(embed(rule, histories_of(graph)), v[:7], rtol=0, atol=1e-9 * (1 + size))
+
+
+def test_a_new_user_gets_what_a_training_user_with_that_history_would_get_against_the_same_items():
+    graph = graph_of(PAIRS)
+    v, rule = trained(graph, RankWeights())
+    twin = embed(rule, Histories.of(np.array([0, 0, 0]), np.array([4, 0, 1]), 1))
+    torch.testing.assert_close(twin[0], v[6], rtol=1e-10, atol=1e-10)
+
+
+def test_pieces_do_not_change_the_answer(monkeypatch):
+    graph = graph_of(PAIRS)
+    _, rule = trained(graph, RankWeights())
+    histories = histories_of(graph)
+    whole = embed(rule, histories)
+    for size in (1, 2, 5, 7):
+        monkeypatch.setattr(fold_in, "_ENTRIES_AT_ONCE", size)
+        pieces = list(histories.pieces())
+        assert sum(piece.num_users for piece in pieces) == histories.num_users
+        assert max(len(piece.items) for piece in pieces) <= max(size, 6)  # user 0 has six entries
+        torch.testing.assert_close(embed(rule, histories), whole, rtol=0, atol=1e-14)
+
+
+def test_parts_belong_to_their_items():
+    """Raising one item's rows in every layer, weights held, moves only that item's part."""
+    graph = graph_of(PAIRS)
+    _, rule = trained(graph, RankWeights.lightgcn(), num_layers=2)  # weights that do not depend on the rows
+    histories = Histories.of(np.array([0, 0]), np.array([1, 3]), 1)
+    before = rule.split(histories)
+    moved = WeightedSum(rule.start.vectors.clone(), 1.0)
+    moved.vectors[3] += 1
+    states = tuple(state.clone() for state in rule.states)
+    for state in states:
+        state[3] += 1
+    after = RankFoldIn(moved, states, rule.weights, rule.tau).split(histories)
+    torch.testing.assert_close(after.parts[0], before.parts[0])
+    assert float((after.parts[1] - before.parts[1]).abs().min()) > 0.1
+    torch.testing.assert_close(after.rest, before.rest)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_lightgcn_folds_in_all_but_the_users_own_row(num_layers):
+    graph = graph_of(PAIRS)
+    network = LightGCNNetwork(graph.num_nodes, LightGCNSettings(num_layers=num_layers, embedding_dim=4), 0).double()
+    rule = network.fold_in(graph)
+    assert rule.own_row
+    own = network.table.detach()[:7] / (num_layers + 1)
+    # The user's own row also reaches its items and comes back; those items are frozen, so it is in them.
+    expected = network.embeddings(graph).users.detach() - own
+    torch.testing.assert_close(embed(rule, histories_of(graph)), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        XSimGCLNetwork(13, XSimGCLSettings(num_layers=1, embedding_dim=4), 0),
+        XSimGCLNetwork(13, XSimGCLSettings(num_layers=3, embedding_dim=4), 0),
+        RankformerCLNetwork(13, RankformerCLSettings(num_layers=0, embedding_dim=4), 0),
+        RankformerCLNetwork(13, RankformerCLSettings(num_layers=3, embedding_dim=4), 0),
+    ],
+)
+def test_contrastive_networks_give_back_the_trained_rows(network):
+    graph = graph_of(PAIRS)
+    network = network.double()
+    with torch.no_grad():
+        rule, users = network.fold_in(graph), network.embeddings(graph).users
+    torch.testing.assert_close(embed(rule, histories_of(graph)), users, rtol=1e-10, atol=1e-12)
+
+
+def test_lightgcn_without_layers_has_no_rule():
+    graph = graph_of(PAIRS)
+    network = LightGCNNetwork(graph.num_nodes, LightGCNSettings(num_layers=0, embedding_dim=4), 0)
+    assert network.fold_in(graph) is None
+
+
+def test_popularity_knows_every_user():
+    histories = Histories.of(np.array([1, 1]), np.array([0, 2]), 3)
+    torch.testing.assert_close(embed(Constant(torch.ones(1, 1)), histories), torch.ones(3, 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("kind", ["paper", "small offset"])
+def test_a_rule_survives_its_tensors_and_numbers(kind):
+    graph = graph_of(PAIRS)
+    _, rule = trained(graph, KINDS[kind])
+    again = RankFoldIn.restore(rule.tensors(), rule.numbers())
+    histories = histories_of(graph)
+    assert torch.equal(embed(again, histories), embed(rule, histories))
+    summed = WeightedSum(torch.rand(6, 2), 0.5, own_row=True)
+    back = WeightedSum.restore(summed.tensors(), summed.numbers())
+    assert back.own_row
+    assert torch.equal(embed(back, histories), embed(summed, histories))
+
+
+def test_tensors_that_do_not_fit_are_refused():
+    good = torch.zeros(6, 2)
+    check_tensors({"a": good, "b": torch.zeros(1, 2)}, 6, 2)
+    for bad in (torch.zeros(5, 2), torch.zeros(6, 3), torch.zeros(6), good + float("nan"), good.int()):
+        with pytest.raises(DataError, match="fold-in tensor a"):
+            check_tensors({"a": bad}, 6, 2)
+    with pytest.raises(DataError, match=r"start, layer\.0"):
+        RankFoldIn.restore({"start": good, "layer.1": good}, {"power": 1, "tau": 0.5, "weights": {}})
