@@ -1,6 +1,7 @@
 """From an interaction log to ranked lists: the reference implementation of Rankformer (WWW 2025).
 
-The public names are loaded on first use, so that `import rankformer` and `rankformer --help` cost nothing.
+The public names are loaded on first use, so that `import rankformer` and `rankformer --help` cost nothing. The models
+among them are those of `rankformer.models.registry`.
 """
 
 from importlib import import_module
@@ -11,54 +12,44 @@ if TYPE_CHECKING:
     from rankformer.errors import RankformerError as RankformerError
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
-    from rankformer.models.difformer import DIFFormer as DIFFormer
-    from rankformer.models.dualvae import DualVAE as DualVAE
-    from rankformer.models.ease import EASE as EASE
-    from rankformer.models.gf_cf import GFCF as GFCF
-    from rankformer.models.gformer import GFormer as GFormer
-    from rankformer.models.ials import IALS as IALS
-    from rankformer.models.item_knn import ItemKNN as ItemKNN
-    from rankformer.models.lightgcn import LightGCN as LightGCN
-    from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
-    from rankformer.models.mgformer import MGFormer as MGFormer
-    from rankformer.models.nodeformer import NodeFormer as NodeFormer
-    from rankformer.models.popularity import Popularity as Popularity
-    from rankformer.models.rankformer import Rankformer as Rankformer
-    from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
-    from rankformer.models.registry import load_model as load_model
-    from rankformer.models.sgformer import SGFormer as SGFormer
-    from rankformer.models.xsimgcl import XSimGCL as XSimGCL
+    from rankformer.graph.bipartite import BipartiteGraph as BipartiteGraph
+    from rankformer.models.registry import *  # noqa: F403
     from rankformer.scoring.embeddings import Embeddings as Embeddings
 
+    __version__: str
+
 _HOME_OF = {
-    "DIFFormer": "rankformer.models.difformer",
-    "DualVAE": "rankformer.models.dualvae",
-    "EASE": "rankformer.models.ease",
+    "BipartiteGraph": "rankformer.graph.bipartite",
     "Embeddings": "rankformer.scoring.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",
-    "GFCF": "rankformer.models.gf_cf",
-    "GFormer": "rankformer.models.gformer",
-    "IALS": "rankformer.models.ials",
     "Interactions": "rankformer.data.interactions",
-    "ItemKNN": "rankformer.models.item_knn",
-    "LightGCN": "rankformer.models.lightgcn",
-    "MGFormer": "rankformer.models.mgformer",
-    "MatrixFactorization": "rankformer.models.matrix_factorization",
-    "NodeFormer": "rankformer.models.nodeformer",
-    "Popularity": "rankformer.models.popularity",
-    "Rankformer": "rankformer.models.rankformer",
-    "RankformerCL": "rankformer.models.rankformer_cl",
     "RankformerError": "rankformer.errors",
-    "SGFormer": "rankformer.models.sgformer",
-    "XSimGCL": "rankformer.models.xsimgcl",
     "evaluate": "rankformer.evaluation.evaluator",
     "load_model": "rankformer.models.registry",
 }
 
-__all__ = sorted(_HOME_OF)
+
+def _homes() -> dict[str, str]:
+    """Return the module of every public name."""
+    from rankformer.models.facts import built_in_models
+
+    return {**_HOME_OF, **{model.class_name: model.module for model in built_in_models()}}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'rankformer' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOME_OF[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("rankformer")
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module 'rankformer' has no attribute {name!r}")
+    homes = _HOME_OF if name in _HOME_OF else _homes()
+    if name == "__all__":
+        return sorted(homes)
+    if name not in homes:
+        raise AttributeError(f"module 'rankformer' has no attribute {name!r}; it has {', '.join(sorted(homes))}")
+    return getattr(import_module(homes[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_homes(), "__version__"])

@@ -1,15 +1,11 @@
-"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture; noticing changed bytes."""
+"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture; checksums of files."""
 
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from rankformer.errors import RunFolderError
 
 
 def sha256_of(path: Path) -> str:
@@ -57,39 +53,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def sealed_json(content: dict[str, Any]) -> bytes:
-    """Return the content as readable JSON that carries the SHA-256 of itself under "seal"."""
-    return _serialise({**content, "seal": _seal_of(content)})
-
-
-def unseal_json(path: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
-    """Return the content of a file made by `sealed_json`.
-
-    Raises:
-        RunFolderError: the file is missing, larger than `limit` bytes, or a single bit of it has changed.
-    """
-    try:
-        if path.stat().st_size > limit:
-            raise RunFolderError(f"{path} is larger than {limit} bytes; it is not a file this package wrote")
-        data = path.read_bytes()
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        content = json.loads(data)
-        seal = content.pop("seal")
-        intact = seal == _seal_of(content) and data == _serialise({**content, "seal": seal})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunFolderError(f"{path} is damaged: it is not the JSON this package writes") from error
-    if not intact:
-        raise RunFolderError(f"{path} is damaged: its content does not match its seal")
-    return dict(content)
-
-
-def _serialise(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _seal_of(content: dict[str, Any]) -> str:
-    return hashlib.sha256(_serialise(content)).hexdigest()

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
-from rankformer.cli.training import course_of, fit_and_evaluate, save
-from rankformer.runs.folder import check_flags, state_of
+from rankformer.cli.progress import busy, progress_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rankformer.data.interactions import Interactions, Parts
     from rankformer.evaluation.evaluator import Evaluation
     from rankformer.models.base import Model
@@ -26,7 +23,7 @@ SETTINGS: dict[str, Any] = {
     "tau": 0.4,
     "learning_rate": 0.03,
     "schedule": "constant",
-    "start": "normal",
+    "initialization": "normal",
     "epochs": 300,
     "validate_every": 10,
     "patience": 5,
@@ -62,19 +59,23 @@ def demo(
     """
     from rankformer.data.source import DataSource
     from rankformer.models.rankformer import Rankformer
+    from rankformer.runs.folder import RunFolder
+    from rankformer.runs.sequence import fit_and_evaluate, train_run
 
     if out is not None:
-        check_flags(out, state_of(out), resume=False, overwrite=False)
+        RunFolder(out).claim(resume=False, overwrite=False)
     source = DataSource(source="demo")
     parts = source.load()
     if not json:
         show("900 invented readers, 400 books: training Rankformer on what they read ...")
     model = Rankformer(seed=seed, **SETTINGS)
-    with _one_thread():
-        evaluation = fit_and_evaluate(model, parts, out)
+    with _one_thread(), progress_of(model.settings, validates=True) as on_event:
+        if out is not None:
+            outcome, _ = train_run(model, source, parts, out, on_event=on_event, stage=busy)
+        else:
+            outcome = fit_and_evaluate(model, parts, on_event=on_event, stage=busy)
+    evaluation, history = outcome.evaluation, outcome.history
     assert evaluation is not None
-    if out is not None:
-        save(model, out, source, parts, evaluation)
     metrics = {
         "rankformer": evaluation.metrics,
         "popularity": _popularity_metrics(parts),
@@ -83,7 +84,8 @@ def demo(
     examples = _examples(model, parts)
     if json:
         protocol = evaluation.protocol.to_dict()
-        document = {"metrics": metrics, "protocol": protocol, "training": course_of(model.log), "examples": examples}
+        training = {"epochs": history.epochs, "best_epoch": history.best_epoch, "seconds": history.seconds}
+        document = {"metrics": metrics, "protocol": protocol, "training": training, "examples": examples}
         show_json({**document, "run": None if out is None else str(out)})
         return
     _show_metrics(metrics)
@@ -108,22 +110,6 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class OracleScores:
-    """The true probabilities behind the demo as a scorer: no method can rank better on average."""
-
-    def __init__(self) -> None:
-        import torch
-
-        from rankformer.data.demo import demo_oracle_scores
-
-        self.probabilities = torch.from_numpy(demo_oracle_scores())
-        self.num_users, self.num_items = self.probabilities.shape
-
-    def scores(self, users: "Tensor") -> "Tensor":
-        """Return a fresh (len(users), m) matrix of probabilities."""
-        return self.probabilities[users]
-
-
 def _popularity_metrics(parts: "Parts") -> dict[str, float]:
     from rankformer.evaluation.evaluator import evaluate
     from rankformer.models.popularity import Popularity
@@ -132,11 +118,17 @@ def _popularity_metrics(parts: "Parts") -> dict[str, float]:
 
 
 def _oracle_metrics(parts: "Parts") -> dict[str, float]:
+    """Return the metrics of the true probabilities behind the demo: no method can rank better on average."""
+    import torch
+
+    from rankformer.data.demo import demo_oracle_scores
     from rankformer.evaluation.evaluator import evaluate
+    from rankformer.scoring.embeddings import Embeddings
     from rankformer.scoring.recommender import Recommender
 
-    train = parts.train
-    return evaluate(Recommender(OracleScores(), train.user_ids, train.item_ids, train), parts.test).metrics
+    train, probabilities = parts.train, torch.from_numpy(demo_oracle_scores())
+    oracle = Embeddings(probabilities, torch.eye(train.num_items, dtype=probabilities.dtype))
+    return evaluate(Recommender(oracle, train.user_ids, train.item_ids, train), parts.test).metrics
 
 
 def _examples(model: "Model", parts: "Parts") -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rankformer.data.interactions import Parts
     from rankformer.data.source import DataSource
     from rankformer.evaluation.evaluator import Evaluation
-    from rankformer.runs.run import Run
+    from rankformer.runs.saved import Run
 
 EXAMPLES = """Examples:
 
@@ -39,7 +39,7 @@ def evaluate(
         str | None, typer.Option(metavar="DATA", help="Evaluate on the test part of other data than the run's own.")
     ] = None,
     mask: Annotated[
-        str, typer.Option(metavar="train|train+valid|none", help="Which known pairs are left out of the lists.")
+        str, typer.Option(metavar="train|train+valid|none", help="Which known interactions are left out of the lists.")
     ] = "train",
     metrics: Annotated[
         str, typer.Option(metavar="NAMES", help="What to measure, with commas.")
@@ -59,7 +59,7 @@ def evaluate(
     from rankformer.data.writers import check_writable
     from rankformer.evaluation.evaluator import evaluate as measure
     from rankformer.evaluation.metrics import parse_metrics
-    from rankformer.runs.run import load_run
+    from rankformer.runs.saved import load_run
 
     if options and data is None:
         raise ConfigError("flags that say how to read DATA need --data; a run knows how its own data is read")

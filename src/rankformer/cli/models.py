@@ -1,5 +1,7 @@
-"""`rankformer models`: every method with its paper and its settings."""
+"""`rankformer models`: every method in one line, or one method with its hyperparameters."""
 
+import inspect
+from importlib.metadata import entry_points
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -24,27 +26,37 @@ def register(app: typer.Typer) -> None:
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One method; all of them if unsaid.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One method, with its hyperparameters.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the methods, each with its paper and its settings.
+    """List the methods, or show one with its paper and its hyperparameters.
 
-    Settings are changed by `rankformer train --set KEY=VALUE`, or in the file given to --config.
+    Hyperparameters are changed by `rankformer train --set KEY=VALUE`, or in the file given to --config.
     """
-    from rankformer.models.registry import MODELS, model_class
+    if name is not None:
+        from rankformer.models.registry import model_class
 
-    chosen = [model_class(name)] if name is not None else list(MODELS.values())
-    described = [_description_of(method) for method in chosen]
-    if json:
-        show_json(described)
+        _show_model(_description_of(model_class(name)), json)
         return
-    for method in described:
-        _show_model(method)
+    from rankformer.models.facts import built_in_models
+
+    methods = [{"name": each.name, "title": each.title, "summary": each.summary} for each in built_in_models()]
+    methods += [
+        {"name": point.name, "title": point.name, "summary": f"plug-in {point.value}"}
+        for point in entry_points(group="rankformer.models")
+    ]
+    if json:
+        show_json(methods)
+        return
+    show_table(("name", "what it is"), [(each["name"], each["summary"]) for each in methods])
+    show("rankformer models NAME shows the hyperparameters of one")
 
 
 def _description_of(method: "type[Model]") -> dict[str, Any]:
     return {
         "name": method.name,
+        "title": method.title,
+        "summary": " ".join((inspect.getdoc(method) or "").split()),
         "paper": method.paper,
         "settings": {
             key: {
@@ -52,7 +64,7 @@ def _description_of(method: "type[Model]") -> dict[str, Any]:
                 "type": _type_name(field.annotation),
                 "description": field.description or "",
             }
-            for key, field in method.settings_class.model_fields.items()
+            for key, field in method.settings_class.hyperparameter_fields().items()
         },
     }
 
@@ -63,17 +75,17 @@ def _type_name(annotation: Any) -> str:
         return " or ".join(str(choice) for choice in get_args(annotation))
     if get_origin(annotation) in (Union, UnionType):
         return " or ".join(_type_name(choice) for choice in get_args(annotation))
-    names = {str: "text", bool: "true or false", NoneType: "none"}
+    names = {str: "string", bool: "true or false", NoneType: "none"}
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
-def _show_model(method: dict[str, Any]) -> None:
-    show(method["name"], f"  {method['paper']}")
-    if not method["settings"]:
-        show("  no settings", "")
+def _show_model(method: dict[str, Any], json: bool) -> None:
+    if json:
+        show_json(method)
         return
+    show(f"{method['name']}: {method['summary']}", method["paper"])
     show_table(
-        ("setting", "default", "type", "meaning"),
+        ("hyperparameter", "default", "type", "meaning"),
         [(key, _shown(row["default"]), row["type"], row["description"]) for key, row in method["settings"].items()],
     )
 

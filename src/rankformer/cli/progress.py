@@ -22,6 +22,11 @@ def busy(doing: str) -> AbstractContextManager[Any]:
     return console(stderr=True).status(doing) if on_terminal() else nullcontext()
 
 
+def progress_of(settings: Any, validates: bool) -> "AbstractContextManager[TrainingProgress | None]":
+    """Return the display of a training with these settings; none for methods that are solved, which have no epochs."""
+    return TrainingProgress(settings, validates) if hasattr(settings, "epochs") else nullcontext()
+
+
 class TrainingProgress:
     """Shows the events of a training: call it with each of them."""
 

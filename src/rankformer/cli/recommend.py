@@ -39,9 +39,7 @@ def recommend(
     user: Annotated[list[str] | None, typer.Option(metavar="ID", help="A user; may be repeated.")] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ID,ID", help="Items of a user who was not in the training data; repeat it for more such users."
-        ),
+        typer.Option(metavar="ID,ID", help="Items of a new user; repeat it for more new users."),
     ] = None,
     users: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Text file with one user id per line; - reads stdin.")
@@ -62,7 +60,7 @@ def recommend(
     their type; within --history a comma that belongs to an id is doubled.
     """
     from rankformer.data.writers import check_writable
-    from rankformer.runs.run import load_run
+    from rankformer.runs.saved import load_run
 
     if sum((bool(user), bool(history), users is not None, everyone)) != 1:
         raise ConfigError(
@@ -74,7 +72,7 @@ def recommend(
     asked: list[Any] | None
     with busy("ranking"):
         if history:
-            histories = dict(zip(_names_of(history), _histories_of(recommender.item_ids, history), strict=True))
+            histories = dict(zip(_names_of(history), histories_of(recommender.item_ids, history), strict=True))
             asked = list(histories)
             lists = recommender.recommend_histories(histories, k, include_seen=include_seen)
         else:
@@ -90,7 +88,7 @@ def recommend(
 
 
 def rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
-    """Return one dictionary per place of the lists, with a title only where one is known."""
+    """Return one dictionary per item of the lists, with a title only where one is known."""
     return [
         {name: value for name, value in row.items() if name != "title" or value is not None} for row in lists.to_dicts()
     ]
@@ -109,18 +107,18 @@ def _raw_ids(ids: "IdMap", texts: list[str]) -> list[Any]:
 
 
 def _names_of(histories: list[str]) -> list[str]:
-    """Return what to call users who are only histories."""
+    """Return what to call new users."""
     return ["history"] if len(histories) == 1 else [f"history {number}" for number in range(1, len(histories) + 1)]
 
 
-def _histories_of(ids: "IdMap", texts: list[str]) -> list[list[Any]]:
+def histories_of(ids: "IdMap", texts: list[str]) -> list[list[Any]]:
     """Return the raw item ids of each comma-separated text."""
     split = [[part.replace("\0", ",").strip() for part in text.replace(",,", "\0").split(",")] for text in texts]
     return [[ids.parse(part) for part in parts if part] for parts in split]
 
 
 def _gaps_of(lists: "Recommendations") -> dict[str, Any]:
-    """Return what a list from a history passed over and who was answered by popularity; empty for other lists."""
+    """Return which items of a history were ignored and who was answered by popularity; empty for other lists."""
     unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
     return ({"unknown_items": unknown} if unknown else {}) | ({"fallbacks": lists.fallbacks} if lists.fallbacks else {})
 
@@ -128,7 +126,7 @@ def _gaps_of(lists: "Recommendations") -> dict[str, Any]:
 def _note_gaps(lists: "Recommendations") -> None:
     for name, ids in lists.unknown_items.items():
         named = ", ".join(map(repr, ids[:5])) + (", ..." if len(ids) > 5 else "")
-        show_note(f"{name}: {len(ids)} unknown items were passed over: {named}")
+        show_note(f"{name}: {len(ids)} unknown items were ignored: {named}")
     for name in lists.fallbacks:
         show_note(f"{name}: no known item, so these are the most popular ones")
 

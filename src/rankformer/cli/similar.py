@@ -25,8 +25,8 @@ def similar(
     k: Length = 10,
     json: JsonFlag = False,
 ) -> None:
-    """List the items most like ITEM, by the cosine of their vectors or, for methods of item weights, by weight."""
-    from rankformer.runs.run import load_run
+    """List the items most similar to ITEM: by the cosine of their embeddings, or by item weights where a method has those."""
+    from rankformer.runs.saved import load_run
 
     recommender = load_run(run).recommender
     asked = recommender.item_ids.parse(item)
@@ -36,4 +36,4 @@ def similar(
     elif rows:
         show_ranking(rows, "similar_item_id", f"similar to {asked}")
     else:
-        show(f"nothing is similar to {asked}: it has no training pairs")
+        show(f"nothing is similar to {asked}: it has no training interactions")

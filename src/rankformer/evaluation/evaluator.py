@@ -15,9 +15,8 @@ from rankformer.errors import ConfigError
 from rankformer.evaluation.ground_truth import GroundTruth, translate
 from rankformer.evaluation.metrics import OVER_LISTS, PER_USER, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
-from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.recommender import RankingOptions, Recommender
 from rankformer.scoring.seen_items import SeenItems
-from rankformer.scoring.top_k import Scorer, top_k
 
 DEFAULT_METRICS = ("ndcg@20", "recall@20", "recall_capped@20")
 MASKS = ("train", "train+valid", "none")
@@ -67,7 +66,7 @@ def evaluate(
     seed: int | None = None,
     split_name: str | None = None,
 ) -> Evaluation:
-    """Return the metrics of the model's lists on the test part, over all users with at least one test line.
+    """Return the metrics of the model's lists on the test part, over all users with at least one test interaction.
 
     Parts numbered by other id maps than the model's are translated by raw id. Users unknown to the model get no list
     and are in no mean; their number is in the protocol. Items unknown to it can never be hit but stay in the
@@ -75,11 +74,11 @@ def evaluate(
 
     Args:
         model: a fitted model, or a recommender.
-        test: the pairs to be found.
+        test: the interactions to be found.
         metrics: names such as "ndcg@20".
-        train: the training pairs; the model's own history by default.
-        valid: the validation pairs, needed only for mask="train+valid".
-        mask: which pairs are left out of the lists: "train" (as the paper), "train+valid" or "none".
+        train: the training interactions; the model's own history by default.
+        valid: the validation interactions, needed only for mask="train+valid".
+        mask: which interactions are left out of the lists: "train" (as the paper), "train+valid" or "none".
         seed: seed of the training run, for the protocol.
         split_name: what to call the test part in the protocol; its own name by default.
 
@@ -91,13 +90,13 @@ def evaluate(
     _check_mask(mask, valid)
     recommender = model if isinstance(model, Recommender) else model.recommender
     truth = GroundTruth.of(test, recommender.user_ids, recommender.item_ids)
-    learnt_from = recommender.history if train is None else train
+    learned_from = recommender.history if train is None else train
     trained = recommender.seen if train is None else seen_by(recommender, train)
     seen = {"none": None, "train": trained}.get(mask)
     if mask == "train+valid" and valid is not None:
-        seen = seen_by(recommender, learnt_from, valid)
-    popularity = _popularity(recommender, learnt_from)
-    outcome, backend = rank(recommender.scorer, truth, seen, popularity, max(metric.cutoff for metric in wanted))
+        seen = seen_by(recommender, learned_from, valid)
+    popularity = _popularity(recommender, learned_from)
+    outcome, backend = rank(recommender, truth, seen, popularity, max(metric.cutoff for metric in wanted))
     values = {str(metric): measure(metric, outcome) for metric in wanted}
     return Evaluation(
         metrics={name: float(np.mean(value)) for name, value in values.items()},
@@ -109,9 +108,9 @@ def evaluate(
             k=tuple(sorted({metric.cutoff for metric in wanted})),
             mask=mask,
             users=len(truth.users),
-            test_lines=truth.num_lines,
+            test_interactions=truth.num_interactions,
             users_unknown=truth.users_unknown,
-            test_lines_unknown=truth.lines_unknown,
+            test_interactions_unknown=truth.interactions_unknown,
             seed=seed,
             versions=installed_versions(),
             backend=backend,
@@ -120,12 +119,25 @@ def evaluate(
 
 
 def rank(
-    scorer: Scorer, truth: GroundTruth, seen: SeenItems | None, popularity: NDArray[np.int64], cutoff: int
+    recommender: Recommender,
+    truth: GroundTruth,
+    seen: SeenItems | None,
+    popularity: NDArray[np.int64],
+    cutoff: int,
 ) -> tuple[Outcome, str]:
-    """Return the outcome of the scorer's lists for the users of the truth, and the device that scored them."""
-    lists = top_k(scorer, torch.from_numpy(truth.users), cutoff, seen=seen)
-    items = lists.items.cpu().numpy()
-    return Outcome(truth.hits(items), items, truth.lines, truth.distinct, popularity), str(lists.scores.device)
+    """Return the outcome of the lists for the users of the truth, and the device that scored them.
+
+    Args:
+        recommender: what answers.
+        truth: the test part.
+        seen: what is left out of the lists, None for nothing.
+        popularity: (m,) training interactions of each item.
+        cutoff: length of the lists.
+    """
+    options = RankingOptions(cutoff, include_seen=seen is None)
+    lists = recommender.rank(torch.from_numpy(truth.users), options, seen=seen)
+    items = np.pad(lists.items.cpu().numpy(), ((0, 0), (0, cutoff - lists.items.shape[1])), constant_values=-1)
+    return Outcome(truth.hits(items), items, truth.counts, truth.distinct, popularity), str(lists.scores.device)
 
 
 def measure(metric: Metric, outcome: Outcome) -> NDArray[np.float64] | float:
@@ -135,7 +147,7 @@ def measure(metric: Metric, outcome: Outcome) -> NDArray[np.float64] | float:
 
 
 def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:
-    """Return the distinct pairs of the parts in the recommender's numbering; pairs it does not know are left out."""
+    """Return the distinct interactions of the parts in the recommender's numbering, without those it does not know."""
     translated = [translate(part, recommender.user_ids, recommender.item_ids) for part in parts]
     users = np.concatenate([pair[0] for pair in translated])
     items = np.concatenate([pair[1] for pair in translated])
@@ -151,13 +163,13 @@ def _check_mask(mask: str, valid: Interactions | None) -> None:
 
 
 def _popularity(recommender: Recommender, train: Interactions) -> NDArray[np.int64]:
-    """Return the training lines of each item, (m,)."""
+    """Return the training interactions of each item, (m,)."""
     _, items = translate(train, recommender.user_ids, recommender.item_ids)
     return np.bincount(items[items >= 0], minlength=len(recommender.item_ids))
 
 
 def _split_hash(recommender: Recommender, trained: SeenItems, truth: GroundTruth) -> str:
-    """Return 16 hexadecimal digits that two evaluations share when ids, training pairs and test lines are equal."""
+    """Return 16 hexadecimal digits that two evaluations share when ids, training and test interactions are equal."""
     digest = hashlib.sha256()
     digest.update(recommender.user_ids.fingerprint.encode())
     digest.update(recommender.item_ids.fingerprint.encode())

@@ -14,25 +14,26 @@ from rankformer.scoring.seen_items import SeenItems
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """The test lines of every user that can be given a list.
+    """The test interactions of every user that can be given a list.
 
     Attributes:
-        users: (U,) int64 indices, ascending, of the users with at least one test line.
-        lines: (U,) their test lines, repeats counted.
+        users: (U,) int64 indices, ascending, of the users with at least one test interaction.
+        counts: (U,) their test interactions, duplicates counted.
         distinct: (U,) their distinct test items.
-        pairs: the distinct test pairs.
-        keys: every counted line as one number, ascending: equal keys mean equal test parts, in whatever row order.
-        users_unknown: users with a test line that the model cannot give a list; they count nowhere else.
-        lines_unknown: lines of counted users on items the model does not know; never hit, yet in every denominator.
+        pairs: the distinct test interactions.
+        keys: every counted interaction as one number, ascending: equal keys mean equal test parts, in any order.
+        users_unknown: users with a test interaction that the model cannot give a list; they count nowhere else.
+        interactions_unknown: interactions of counted users on items the model does not know; they are never hit, yet
+            in every denominator.
     """
 
     users: NDArray[np.int64]
-    lines: NDArray[np.int64]
+    counts: NDArray[np.int64]
     distinct: NDArray[np.int64]
     pairs: SeenItems
     keys: NDArray[np.int64]
     users_unknown: int = 0
-    lines_unknown: int = 0
+    interactions_unknown: int = 0
 
     @classmethod
     def of(cls, test: Interactions, user_ids: IdMap, item_ids: IdMap) -> "GroundTruth":
@@ -42,35 +43,35 @@ class GroundTruth:
             DataError: the part is empty, or not one of its users is in the map.
         """
         if not len(test):
-            raise DataError(f"{test.name} has no lines; evaluation needs at least one test pair")
+            raise DataError(f"{test.name} has no interactions; evaluation needs at least one test interaction")
         users, items = translate(test, user_ids, item_ids)
         known = users >= 0
         if not known.any():
             raise DataError(f"not one user of {test.name} is known to the model; are both from one data set?")
         users_unknown = len(np.unique(test.users[~known]))
-        lines_unknown = int((items[known] < 0).sum())
+        interactions_unknown = int((items[known] < 0).sum())
         # An unknown item keeps a number of its own past the catalogue, where no list can reach it.
         items = np.where(items < 0, len(item_ids) + test.items, items)
         users, items = users[known], items[known]
         width = len(item_ids) + test.num_items
         pairs = SeenItems.from_pairs(users, items, len(user_ids), width)
-        lines = np.bincount(users, minlength=len(user_ids))
-        counted = np.flatnonzero(lines)
+        counts = np.bincount(users, minlength=len(user_ids))
+        counted = np.flatnonzero(counts)
         keys = np.sort(users * width + items)
-        return cls(counted, lines[counted], pairs.counts[counted], pairs, keys, users_unknown, lines_unknown)
+        return cls(counted, counts[counted], pairs.counts[counted], pairs, keys, users_unknown, interactions_unknown)
 
     @property
-    def num_lines(self) -> int:
-        """How many test lines count."""
+    def num_interactions(self) -> int:
+        """How many test interactions count."""
         return len(self.keys)
 
     def hits(self, lists: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which places of `lists` (U, K), one row per user of `users`, hold a test item of that user."""
+        """Return which items of `lists` (U, K), one row per user of `users`, are a test item of that user."""
         return self.pairs.contains(self.users[:, None], lists)
 
 
 def translate(part: Interactions, user_ids: IdMap, item_ids: IdMap) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs of a log as int64 indices into the given maps, -1 for an id that is not in them."""
+    """Return the interactions of a log as int64 indices into the given maps, -1 for an id that is not in them."""
     return _renumber(part.users, part.user_ids, user_ids), _renumber(part.items, part.item_ids, item_ids)
 
 

@@ -1,12 +1,12 @@
 """Ranking metrics as pure functions, each with its formula.
 
-Letters used below, for one user and a list cut at K places:
+Letters used below, for one user and a list of length K:
 
-    hit_r      1 if the item at rank r (from 1) is in the user's test part, else 0; an empty place is 0
-    lines      number of test lines of the user, repeated pairs counted each time
+    hit_r      1 if the item at rank r (from 1) is in the user's test part, else 0; a missing item is 0
+    count      number of test interactions of the user, duplicates counted each time
     distinct   number of distinct test items of the user
 
-The paper normalises by lines, most libraries by distinct items; without repeated pairs the two agree. Per-user
+The paper normalises by count, most libraries by distinct items; without duplicates the two agree. Per-user
 functions take `hits` (users, K) and give one float64 per user.
 """
 
@@ -24,10 +24,10 @@ Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 
-def ndcg(hits: Hits, lines: Counts) -> Values:
-    """Return sum_r hit_r / log2(r + 1), divided by the same sum with hits at the first min(K, lines) ranks."""
+def ndcg(hits: Hits, counts: Counts) -> Values:
+    """Return sum_r hit_r / log2(r + 1), divided by the same sum with hits at the first min(K, count) ranks."""
     discounts = 1.0 / np.log2(np.arange(2, hits.shape[1] + 2))  # (K,)
-    ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(lines, hits.shape[1])]
+    ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(counts, hits.shape[1])]
     # Not `hits @ discounts`: a matrix product rounds by row position, and a user's value must not depend on others.
     return _ratio(np.where(hits, discounts, 0.0).sum(1), ideal)
 
@@ -37,13 +37,13 @@ def recall(hits: Hits, distinct: Counts) -> Values:
     return _ratio(hits.sum(1), distinct)
 
 
-def recall_capped(hits: Hits, lines: Counts) -> Values:
-    """Return sum_r hit_r / min(K, lines), the paper's recall."""
-    return _ratio(hits.sum(1), np.minimum(lines, hits.shape[1]))
+def recall_capped(hits: Hits, counts: Counts) -> Values:
+    """Return sum_r hit_r / min(K, count), the paper's recall."""
+    return _ratio(hits.sum(1), np.minimum(counts, hits.shape[1]))
 
 
 def precision(hits: Hits) -> Values:
-    """Return sum_r hit_r / K; a list with empty places is still divided by K."""
+    """Return sum_r hit_r / K; a list with missing items is still divided by K."""
     return _ratio(hits.sum(1), np.full(len(hits), hits.shape[1]))
 
 
@@ -53,7 +53,7 @@ def hit_rate(hits: Hits) -> Values:
 
 
 def mrr(hits: Hits) -> Values:
-    """Return 1 / (rank of the first hit), 0 without a hit in K places."""
+    """Return 1 / (rank of the first hit), 0 without a hit in the list."""
     return _ratio(hit_rate(hits), hits.argmax(1) + 1)
 
 
@@ -73,7 +73,7 @@ def coverage(lists: NDArray[np.int64], num_items: int) -> float:
 
 
 def novelty(lists: NDArray[np.int64], popularity: Counts) -> float:
-    """Return the mean over all places of -log2(lines of the item / lines of all items) in the training part.
+    """Return the mean over all listed items of -log2(interactions of the item / of all items) in the training part.
 
     An item without a training line is taken to have one, so that the value stays finite; no places at all give 0.
     """
@@ -103,26 +103,26 @@ class Outcome:
     Attributes:
         hits: (U, K) whether the item at each place is in the user's test part.
         lists: (U, K) item indices, -1 for an empty place.
-        lines: (U,) test lines of each user.
+        counts: (U,) test interactions of each user.
         distinct: (U,) distinct test items of each user.
-        popularity: (m,) training lines of each item.
+        popularity: (m,) training interactions of each item.
     """
 
     hits: Hits
     lists: NDArray[np.int64]
-    lines: Counts
+    counts: Counts
     distinct: Counts
     popularity: Counts
 
     def at(self, cutoff: int) -> "Outcome":
         """Return the same outcome with the lists cut to the first `cutoff` places."""
-        return Outcome(self.hits[:, :cutoff], self.lists[:, :cutoff], self.lines, self.distinct, self.popularity)
+        return Outcome(self.hits[:, :cutoff], self.lists[:, :cutoff], self.counts, self.distinct, self.popularity)
 
 
 PER_USER: dict[str, Callable[[Outcome], Values]] = {
-    "ndcg": lambda outcome: ndcg(outcome.hits, outcome.lines),
+    "ndcg": lambda outcome: ndcg(outcome.hits, outcome.counts),
     "recall": lambda outcome: recall(outcome.hits, outcome.distinct),
-    "recall_capped": lambda outcome: recall_capped(outcome.hits, outcome.lines),
+    "recall_capped": lambda outcome: recall_capped(outcome.hits, outcome.counts),
     "precision": lambda outcome: precision(outcome.hits),
     "hit_rate": lambda outcome: hit_rate(outcome.hits),
     "mrr": lambda outcome: mrr(outcome.hits),

@@ -14,13 +14,13 @@ class Protocol:
 
     Attributes:
         split: what the test part is called.
-        split_hash: first 16 hexadecimal digits over ids, distinct training pairs and test lines, row order aside.
+        split_hash: first 16 hexadecimal digits over ids, distinct training and test interactions, in any order.
         k: the cutoffs, ascending.
-        mask: which pairs were left out of the lists: "train", "train+valid" or "none".
-        users: users with at least one test line; every mean is over these.
-        test_lines: their test lines, repeats counted.
-        users_unknown: further users with test lines that the model does not know; they are in no mean.
-        test_lines_unknown: those of `test_lines` on items the model does not know; they can never be hit.
+        mask: which interactions were left out of the lists: "train", "train+valid" or "none".
+        users: users with at least one test interaction; every mean is over these.
+        test_interactions: their test interactions, duplicates counted.
+        users_unknown: further users with test interactions that the model does not know; they are in no mean.
+        test_interactions_unknown: those of `test_interactions` on items the model does not know; they can never be hit.
         seed: seed of the training run, when known.
         versions: of rankformer, torch and python.
         backend: device the scores were computed on.
@@ -32,9 +32,9 @@ class Protocol:
     k: tuple[int, ...]
     mask: str
     users: int
-    test_lines: int
+    test_interactions: int
     users_unknown: int
-    test_lines_unknown: int
+    test_interactions_unknown: int
     seed: int | None
     versions: dict[str, str]
     backend: str
@@ -44,7 +44,7 @@ class Protocol:
         """Return the protocol as one line of text."""
         unknown = [
             f"{count:,} {what} unknown"
-            for count, what in ((self.users_unknown, "users"), (self.test_lines_unknown, "test lines"))
+            for count, what in ((self.users_unknown, "users"), (self.test_interactions_unknown, "test interactions"))
             if count
         ]
         parts = [
@@ -52,7 +52,7 @@ class Protocol:
             f"k={','.join(map(str, self.k))}",
             f"mask={self.mask}",
             f"{self.users:,} users",
-            f"{self.test_lines:,} test lines",
+            f"{self.test_interactions:,} test interactions",
             *unknown,
             f"seed={'none' if self.seed is None else self.seed}",
             f"ties by {self.ties}",
@@ -60,6 +60,12 @@ class Protocol:
             " ".join(f"{name} {number}" for name, number in self.versions.items()),
         ]
         return ", ".join(parts)
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> "Protocol":
+        """Return the protocol that `to_dict` described; runs of version 0.1 call interactions lines."""
+        renamed = {key.replace("test_lines", "test_interactions"): value for key, value in record.items()}
+        return cls(**{**renamed, "k": tuple(record["k"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the protocol as values that JSON can hold."""

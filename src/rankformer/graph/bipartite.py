@@ -1,10 +1,13 @@
-"""The training pairs as a fixed sparse pattern, sorted once by user and once by item."""
+"""The training interactions as a fixed sparse pattern, sorted once by user and once by item."""
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.data.interactions import Interactions
@@ -13,7 +16,7 @@ from rankformer.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class BipartiteGraph:
-    """E edges between n users and m items, in both orders; repeated pairs are parallel edges.
+    """E edges between n users and m items, in both orders; duplicate interactions are parallel edges.
 
     Nodes are numbered users first: user u is node u, item i is node n + i. An *edge value* is a number per edge, (E,)
     in user order (sorted by user, then item). A *two-way value* is (2E,): the edge values in user order, then the same
@@ -43,24 +46,47 @@ class BipartiteGraph:
     def from_interactions(
         cls, data: Interactions, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> "BipartiteGraph":
-        """Return the graph of all pairs of `data`, repeated ones as parallel edges.
+        """Return the graph of all interactions of `data`; the arguments are those of `from_pairs`."""
+        if not len(data):
+            raise DataError(f"{data.name} has no interaction to build a graph from; give at least one")
+        return cls.from_pairs(data.users, data.items, data.num_users, data.num_items, device=device, dtype=dtype)
+
+    @classmethod
+    def from_pairs(
+        cls,
+        users: ArrayLike,
+        items: ArrayLike,
+        num_users: int,
+        num_items: int,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> "BipartiteGraph":
+        """Return the graph with an edge for each pair, duplicates as parallel edges.
 
         Args:
-            data: the training pairs.
+            users: (E,) user indices, in any order.
+            items: (E,) item indices.
+            num_users: n; every user index is below it.
+            num_items: m; every item index is below it.
             device: where the index arrays live.
             dtype: type of the values that `edge_dot` will produce on this graph.
         """
-        n, m, size = data.num_users, data.num_items, len(data)
-        if size == 0:
-            raise DataError(f"{data.name} has no pair to build a graph from; give at least one interaction")
+        n, m = num_users, num_items
+        left, right = np.asarray(users), np.asarray(items)
+        size = len(left)
+        if left.ndim != 1 or left.shape != right.shape or not size:
+            raise DataError(f"a graph needs as many users as items, at least one; found {left.shape} and {right.shape}")
+        if min(left.min(), right.min()) < 0 or left.max() >= n or right.max() >= m:
+            raise DataError(f"user indices must lie in 0..{n - 1} and item indices in 0..{m - 1}")
         if size >= 2**30:
-            raise DataError(f"{data.name} has {size} pairs; a graph on one machine holds fewer than 2^30")
+            raise DataError(f"{size} interactions; a graph on one machine holds fewer than 2^30")
         # Sorting one key per edge is the only E log E step; everything after it is counting.
-        keys = np.sort(data.users.astype(np.int64) * m + data.items)
-        users, items = (keys // m).astype(np.int32), (keys % m).astype(np.int32) + np.int32(n)
-        item_order = np.argsort(items, kind="stable").astype(np.int32)
-        owners = np.concatenate([users, items[item_order]])
-        neighbours = torch.from_numpy(np.concatenate([items, users[item_order]])).to(device)
+        keys = np.sort(left.astype(np.int64) * m + right)
+        by_user, far = (keys // m).astype(np.int32), (keys % m).astype(np.int32) + np.int32(n)
+        item_order = np.argsort(far, kind="stable").astype(np.int32)
+        owners = np.concatenate([by_user, far[item_order]])
+        neighbours = torch.from_numpy(np.concatenate([far, by_user[item_order]])).to(device)
         degree = np.bincount(owners, minlength=n + m)
         ptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)).to(device)
         return cls(
@@ -72,6 +98,18 @@ class BipartiteGraph:
             edge_of=torch.from_numpy(np.concatenate([np.arange(size, dtype=np.int32), item_order])).to(device),
             degree=torch.from_numpy(degree.astype(np.float64)).to(device),
             pattern=csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype),
+        )
+
+    def interaction_matrix(self, count_duplicates: bool = False) -> csr_array:
+        """Return the (n, m) matrix X: 1 where there is an edge, or the number of parallel edges."""
+        users, items = self.edge_users.cpu().numpy(), self.edge_items.cpu().numpy() - self.num_users
+        return interaction_matrix(users, items, (self.num_users, self.num_items), count_duplicates)
+
+    def distinct(self) -> "BipartiteGraph":
+        """Return the graph with one edge in place of parallel ones."""
+        pairs = self.interaction_matrix().tocoo()
+        return BipartiteGraph.from_pairs(
+            pairs.row, pairs.col, self.num_users, self.num_items, device=self.device, dtype=self.pattern.dtype
         )
 
     @property
@@ -106,3 +144,14 @@ def csr_pattern(ptr: Tensor, columns: Tensor, shape: tuple[int, int], dtype: tor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.sparse_csr_tensor(ptr, columns, values, size=shape, check_invariants=False)
+
+
+def interaction_matrix(
+    users: NDArray[Any], items: NDArray[Any], shape: tuple[int, int], count_duplicates: bool = False
+) -> csr_array:
+    """Return the float32 matrix X of the given shape: 1 where a pair occurs, or how often it does."""
+    counts = csr_array((np.ones(len(users), np.float32), (users, items)), shape=shape)
+    counts.sum_duplicates()
+    if not count_duplicates:
+        counts.data[:] = 1
+    return counts

@@ -2,13 +2,13 @@
 
     minimise  sum_{u,i} c_ui (a_ui - x_u . y_i)^2 + lambda (sum_u |x_u|^2 + sum_i |y_i|^2)
 
-with a = 1 and c = `weight` on the training pairs, a = 0 and c = 1 on all others; a pair that is repeated weighs again.
+with a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all others; duplicates weigh again.
 With the items fixed, each user solves A_u x_u = b_u,
 
     A_u = Y^T Y + lambda I + (c - 1) sum_{e in u} y_i y_i^T,     b_u = c sum_{e in u} y_i,
 
-and likewise the items. A few steps of conjugate gradients from the last round's solution do (Takacs, Pilaszy and Tikk,
-RecSys 2011): all rows of a side step together, and A x is one thin product, one `edge_dot` and one sum over edges.
+and likewise the items. A few steps of conjugate gradients from the last iteration's solution do (Takacs, Pilaszy and
+Tikk, RecSys 2011): all rows of a side step together, and A x is one thin product, one `edge_dot` and one sum over edges.
 """
 
 from collections.abc import Callable
@@ -19,26 +19,26 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import bag_sum, edge_dot
 
-_STEPS = 3  # of conjugate gradients, per half round
+_STEPS = 3  # of conjugate gradients, per half iteration
 
 
 def least_squares_factors(
-    graph: BipartiteGraph, dim: int, seed: int, *, weight: float, regularization: float, rounds: int
+    graph: BipartiteGraph, dim: int, seed: int, *, weight: float, regularization: float, iterations: int
 ) -> Tensor:
     """Return the factors of all users and items, (n+m, dim), users first.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         dim: number of factors.
-        seed: of the random start.
-        weight: c, of a training pair, where every other pair weighs 1.
+        seed: of the random initialization.
+        weight: c, of a training interaction, where every other pair weighs 1.
         regularization: lambda.
-        rounds: how often each side is solved for.
+        iterations: how often each side is solved for.
     """
     n = graph.num_users
     generator = torch.Generator().manual_seed(seed)
     factors = (torch.randn(graph.num_nodes, dim, generator=generator) * 0.01).to(graph.device)
-    for _ in range(rounds):
+    for _ in range(iterations):
         for side in (slice(0, n), slice(n, graph.num_nodes)):
             _solve(graph, factors, side, weight, regularization)
     return factors

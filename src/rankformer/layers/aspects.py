@@ -49,7 +49,7 @@ def divided_by_root(sums: Tensor, ptr: Tensor) -> Tensor:
     return sums * ptr.diff().clamp(min=1).to(sums.dtype).rsqrt()[:, None]
 
 
-def bent_products(decoded: Tensor, other_decoded: Tensor) -> Tensor:
+def tanh_products(decoded: Tensor, other_decoded: Tensor) -> Tensor:
     """Return tanh of the inner products of decoded rows, (A, b, m)."""
     return torch.bmm(decoded, other_decoded.mT).tanh_()
 

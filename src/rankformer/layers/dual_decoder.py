@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rankformer.layers.aspects import bent_products, mix_aspects
+from rankformer.layers.aspects import mix_aspects, tanh_products
 from rankformer.layers.binary_rows import BinaryRows
 from rankformer.layers.likelihoods import Block, Likelihood
 
@@ -66,7 +66,7 @@ class _Decode(torch.autograd.Function):
         v = torch.zeros_like(z)
         for block in _blocks(rows, weighted.shape[1], len(z)):
             at = block.columns
-            s = bent_products(decoded, other.decoded[:, at]).baddbmm_(z, other.latents[:, at].mT)
+            s = tanh_products(decoded, other.decoded[:, at]).baddbmm_(z, other.latents[:, at].mT)
             if rule.bounded:
                 s.sigmoid_()
             rule.add(mix_aspects(s, attention[:, at]), block)
@@ -85,7 +85,7 @@ class _Decode(torch.autograd.Function):
         for block in _blocks(ctx.rows, attention.shape[1], len(z)):
             at = block.columns
             latents, other_decoded, w = other.latents[:, at], other.decoded[:, at], attention[:, at]
-            t = bent_products(decoded, other_decoded)
+            t = tanh_products(decoded, other_decoded)
             s = torch.baddbmm(t, z, latents.mT)
             if rule.bounded:
                 s.sigmoid_()

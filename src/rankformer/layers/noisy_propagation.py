@@ -69,23 +69,23 @@ class NoisyLayers:
 
     Attributes:
         num_layers: K, at least 1.
-        contrast_layer: l*, in 1..K.
+        cl_layer: l*, in 1..K.
         noise: what each layer adds.
     """
 
     num_layers: int
-    contrast_layer: int
+    cl_layer: int
     noise: Noise
 
     def __post_init__(self) -> None:
-        check_contrast_layer(self.contrast_layer, self.num_layers)
+        check_cl_layer(self.cl_layer, self.num_layers)
 
 
-def check_contrast_layer(contrast_layer: int, num_layers: int) -> None:
+def check_cl_layer(cl_layer: int, num_layers: int) -> None:
     """Raise a ConfigError unless l* is one of the layers 1..K."""
-    if not 1 <= contrast_layer <= num_layers:
+    if not 1 <= cl_layer <= num_layers:
         raise ConfigError(
-            f"contrast_layer={contrast_layer}: the contrast view is the output of one of the layers 1..{num_layers}; "
+            f"cl_layer={cl_layer}: the contrastive view is the output of one of the layers 1..{num_layers}; "
             "choose one of them, or more num_layers"
         )
 
@@ -94,10 +94,10 @@ def noisy_mean(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Ten
     """Return the mean of E^(1)..E^(K), the view E^(l*) and z itself, all three at the nodes, (S, d) each.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         z: (n+m, d) rows, users first.
         layers: K, l* and the noise.
-        nodes: (S,) int64 distinct nodes. In the last layer a node's noise goes by its place here.
+        nodes: (S,) int64 distinct nodes. In the last layer a node's noise goes by its position here.
     """
     return _NoisyPass.apply(graph, z, nodes, layers, True)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -106,7 +106,7 @@ def noisy_last(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Ten
     """Return E^(K) of all nodes (n+m, d), and the view E^(l*) and z itself at the given nodes, (S, d) each.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         z: (n+m, d) rows, users first.
         layers: K, l* and the noise.
         nodes: (S,) int64 distinct nodes.
@@ -114,13 +114,13 @@ def noisy_last(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Ten
     return _NoisyPass.apply(graph, z, nodes, layers, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def quiet_mean(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
+def noise_free_mean(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
     """Return the mean of T z .. T^K z, (n+m, d): what `noisy_mean` is without noise; not differentiable."""
     with torch.no_grad():
         return spmm(graph, symmetric_weights(graph, z.dtype), light_propagation(graph, z, num_layers - 1))
 
 
-def quiet_last(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
+def noise_free_last(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
     """Return T^K z, (n+m, d): what `noisy_last` is without noise; not differentiable."""
     for _ in range(num_layers):
         z = spmm(graph, symmetric_weights(graph, z.dtype), z)
@@ -128,7 +128,7 @@ def quiet_last(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
 
 
 class _NoisyPass(torch.autograd.Function):
-    """Forward and backward of the module docstring; z is returned too, so that its penalty costs no second table."""
+    """Forward and backward of the module docstring; z is returned too, so that its L2 term costs no second table."""
 
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, nodes: Tensor, layers: NoisyLayers, average: bool) -> Rows:
@@ -139,10 +139,10 @@ class _NoisyPass(torch.autograd.Function):
             here = average and k == layers.num_layers
             rows = _product_at(graph, weights, rows, nodes) if here else spmm(graph, weights, rows)
             layers.noise.add_(rows, k)
-            if not average and k != layers.contrast_layer:
+            if not average and k != layers.cl_layer:
                 continue
             chosen = rows if here else rows.index_select(0, nodes)
-            if k == layers.contrast_layer:
+            if k == layers.cl_layer:
                 contrast = chosen
             if average:
                 mean.add_(chosen, alpha=1 / layers.num_layers)
@@ -153,7 +153,7 @@ class _NoisyPass(torch.autograd.Function):
         graph, nodes, layers, average = ctx.fixed
         g_final, g_contrast, g_start = grads
         weights = symmetric_weights(graph, g_final.dtype)
-        enters = {layers.contrast_layer: g_contrast}  # by layer, the gradient that comes in at the nodes
+        enters = {layers.cl_layer: g_contrast}  # by layer, the gradient that comes in at the nodes
         if average:
             share = g_final / layers.num_layers
             enters = {k: share + enters[k] if k in enters else share for k in range(1, layers.num_layers + 1)}

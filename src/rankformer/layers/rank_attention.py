@@ -21,9 +21,9 @@ of N flips. One `edge_dot`, one `spmm` (both directions at once) and four thin p
 `spmm` and six thin products backward. Nothing of size E x d or N x d x d is made.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None
     its other items, exactness asks for alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without repeats.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         z: (n+m, d) layer input, users first.
         weights: the terms of Omega; Eq. 6 by default.
         tau: step size.
@@ -78,21 +78,59 @@ class RankAttention(nn.Module):
         return f"tau={self.tau}, weights={self.weights}"
 
 
-@dataclass(frozen=True)
-class _Constants:
-    """Per-user constants of one graph and choice of weights, (n,) each."""
+class UserConstants(NamedTuple):
+    """What the weights of a user need beside similarities, (n,) each."""
 
     p: Tensor  # 1 / d_u, the scale of omega+
     e_inv: Tensor  # 1 / e_u, the scale of b-
     g: Tensor  # the scale of omega-: 1/e_u (push), 1/d_u (pull), 0 (none)
     num_negatives: Tensor  # m - d_u
 
-    @classmethod
-    def of(cls, graph: BipartiteGraph, weights: RankWeights, dtype: torch.dtype) -> "_Constants":
-        d_u = graph.degree[: graph.num_users]
-        p, e_inv = 1 / d_u.clamp(min=1), 1 / (graph.num_items - d_u).clamp(min=1)
-        g = {"push": e_inv, "pull": p, "none": torch.zeros_like(p)}[weights.negatives]
-        return cls(*(value.to(dtype) for value in (p, e_inv, g, graph.num_items - d_u)))
+
+def user_constants(d_u: Tensor, num_items: int, weights: RankWeights, dtype: torch.dtype) -> UserConstants:
+    """Return the constants of users with `d_u` positives each (float64)."""
+    p, e_inv = 1 / d_u.clamp(min=1), 1 / (num_items - d_u).clamp(min=1)
+    g = {"push": e_inv, "pull": p, "none": torch.zeros_like(p)}[weights.negatives]
+    return UserConstants(*(value.to(dtype) for value in (p, e_inv, g, num_items - d_u)))
+
+
+class UserTerms(NamedTuple):
+    """Eq. 6 and 7 for some users: per user (n,) or per edge (E,)."""
+
+    b_pos: Tensor  # (n,) Eq. 7
+    b_neg: Tensor
+    r: Tensor  # (n,) what omega- has besides the similarity
+    omega_pos: Tensor  # (E,) Eq. 6 on edges
+    omega_neg: Tensor  # (E,) what Eq. 6 gives a negative, at edges
+    sum_neg: Tensor  # (n,) N_u
+
+
+def user_terms(
+    s: Tensor,
+    s_total: Tensor,
+    k: UserConstants,
+    weights: RankWeights,
+    at_edges: Callable[[Tensor], Tensor],
+    sum_edges: Callable[[Tensor], Tensor],
+) -> UserTerms:
+    """Return the weights of users from the similarities with their items; fold-in of new users computes the same.
+
+    Args:
+        s: (E,) similarity on each edge.
+        s_total: (n,) x_u . s_X, the sum of similarities with all items.
+        k: constants of the users.
+        weights: the terms of Omega.
+        at_edges: maps user values (n,) to the value of each edge's user (E,).
+        sum_edges: maps edge values (E,) to the sum over each user's edges (n,).
+    """
+    beta, alpha = float(weights.benchmark), weights.alpha
+    row_sum = sum_edges(s)
+    rest = s_total - row_sum  # (n,) sum of s over the user's negatives
+    b_pos, b_neg = row_sum * k.p, rest * k.e_inv  # Eq. 7
+    r = k.g * (beta * b_pos + alpha)
+    omega_pos = torch.addcmul(at_edges(k.p * (alpha - beta * b_neg)), s, at_edges(k.p))  # Eq. 6
+    omega_neg = torch.addcmul(at_edges(-r), s, at_edges(k.g))
+    return UserTerms(b_pos, b_neg, r, omega_pos, omega_neg, k.num_negatives * r - k.g * rest)
 
 
 class _RankAttention(torch.autograd.Function):
@@ -106,8 +144,8 @@ class _RankAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, v: Tensor, weights: RankWeights, tau: float) -> Tensor:
         n, d, beta = graph.num_users, v.shape[1], float(weights.benchmark)
-        k = _Constants.of(graph, weights, v.dtype)
-        inv_norm = _safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)  # 0: no similarity
+        k = user_constants(graph.degree[:n], graph.num_items, weights, v.dtype)
+        inv_norm = safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)  # 0: no similarity
         x = v * inv_norm[:, None]
         s_x, m_items = x[n:].sum(0), x[n:].T @ v[n:]
         h, m_users = v.new_zeros(d), v.new_zeros(d, d)
@@ -117,16 +155,12 @@ class _RankAttention(torch.autograd.Function):
             h.add_(g_x.sum(0))
 
         s = edge_dot(graph, x, x)  # (E,)
-        row_sum = user_sums(graph, s)
-        rest = x[:n] @ s_x - row_sum  # (n,) sum of s over the user's negatives
-        b_pos, b_neg = row_sum * k.p, rest * k.e_inv  # Eq. 7
-        r = k.g * (beta * b_pos + weights.alpha)
-        omega_pos = torch.addcmul(at_users(graph, k.p * (weights.alpha - beta * b_neg)), s, at_users(graph, k.p))
-        omega_neg = torch.addcmul(at_users(graph, -r), s, at_users(graph, k.g))
+        t = user_terms(s, x[:n] @ s_x, k, weights, partial(at_users, graph), partial(user_sums, graph))
+        r, omega_pos, omega_neg = t.r, t.omega_pos, t.omega_neg
         w = two_way(graph, omega_pos - omega_neg)  # (2E,)
-        dense_neg = torch.cat([k.num_negatives * r - k.g * rest, r.sum() - x[n:] @ h])
+        dense_neg = torch.cat([t.sum_neg, r.sum() - x[n:] @ h])
         # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
-        user_pos = b_pos + k.p * (graph.num_items - k.num_negatives) * (weights.alpha - beta * b_neg)
+        user_pos = t.b_pos + k.p * (graph.num_items - k.num_negatives) * (weights.alpha - beta * t.b_neg)
         inv_c, signs, passes = _normalizer(graph, weights, user_pos, omega_pos, omega_neg, dense_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
@@ -253,17 +287,27 @@ def _normalizer(
         return torch.ones_like(dense_neg), None, torch.zeros_like(dense_neg)
     if weights.negatives == "push" and weights.alpha >= 2:
         total = torch.cat([user_pos, item_sums(graph, omega_pos + omega_neg)]) + dense_neg
-        return _safe_inverse_(total), None, torch.ones_like(total)
+        return safe_inverse_(total), None, torch.ones_like(total)
     magnitude = omega_pos.abs()
     sum_pos = torch.cat([user_sums(graph, magnitude), item_sums(graph, magnitude)])
     sum_neg = torch.cat([dense_neg[:n], dense_neg[n:] + item_sums(graph, omega_neg)])
+    inv_c = inverse_normalizer(sum_pos, sum_neg, weights)
     if weights.exact_normalizer:
-        return _safe_inverse_(sum_pos + sum_neg), omega_pos.sign(), torch.ones_like(sum_neg)
+        return inv_c, omega_pos.sign(), torch.ones_like(sum_neg)
     flip = -1.0 if weights.negatives == "pull" else 1.0
-    passes = torch.where(flip * sum_neg > weights.floor, flip, 0.0)
-    return _safe_inverse_(sum_pos + (flip * sum_neg).clamp(min=weights.floor)), omega_pos.sign(), passes
+    return inv_c, omega_pos.sign(), torch.where(flip * sum_neg > weights.floor, flip, 0.0)
 
 
-def _safe_inverse_(values: Tensor) -> Tensor:
+def inverse_normalizer(sum_pos: Tensor, sum_neg: Tensor, weights: RankWeights) -> Tensor:
+    """Return 1/C (Eq. 8) from P = sum |omega+| and N, estimated where N is not exact; ones without normalisation."""
+    if not weights.normalize:
+        return torch.ones_like(sum_pos)
+    if weights.exact_normalizer:
+        return safe_inverse_(sum_pos + sum_neg)
+    flip = -1.0 if weights.negatives == "pull" else 1.0
+    return safe_inverse_(sum_pos + (flip * sum_neg).clamp(min=weights.floor))
+
+
+def safe_inverse_(values: Tensor) -> Tensor:
     """Return 1/x in place of x, and 0 where x is 0."""
     return values.reciprocal_().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)

@@ -1,1 +1,15 @@
-"""Losses: each a function in its own file, chosen by the model."""
+"""Losses: each a function in its own file, chosen by the model.
+
+A ranking loss is a function of embeddings and `Triples`; `RANKING_LOSSES` names those that the setting `loss` offers.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from rankformer.graph.batch import Triples
+from rankformer.losses.bpr import bpr
+
+RankingLoss = Callable[[Tensor, Triples], Tensor]
+
+RANKING_LOSSES: dict[str, RankingLoss] = {"bpr": bpr}

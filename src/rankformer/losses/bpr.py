@@ -1,10 +1,8 @@
-"""Losses as plain functions.
+"""BPR, Bayesian personalized ranking, over triples (u, i, j) of user, positive and negative item.
 
-BPR over triples (u, i, j), user, positive, negative (Eq. 1 with -ln sigma for sigma, as the paper's code has it):
+Rendle et al., UAI 2009; Eq. 1 of the Rankformer paper with -ln sigma for sigma, as its code has it:
 
-    L = mean softplus(y_uj - y_ui) + lambda / (2B) sum (|z0_u|^2 + |z0_i|^2 + |z0_j|^2)
-
-with y = z . z on the final rows and the second sum over the learned rows as they occur in the batch of B triples.
+    L = mean softplus(y_uj - y_ui),   y = z . z on the final embeddings
 """
 
 from typing import Any
@@ -14,54 +12,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
+from rankformer.graph.batch import Triples
 from rankformer.graph.bipartite import BipartiteGraph, csr_pattern
 from rankformer.graph.sparse_ops import bag_sum, row_dot
 
 
-def bpr_batch(z: Tensor, table: Tensor, triples: tuple[Tensor, Tensor, Tensor], l2: float) -> Tensor:
-    """Return the BPR loss of a batch of triples, by autograd on gathered rows.
+def bpr(z: Tensor, triples: Triples) -> Tensor:
+    """Return the BPR loss of the triples.
 
     Args:
-        z: (n+m, d) final rows, users first.
-        table: (n+m, d) learned rows that the penalty sees.
-        triples: nodes of users, positives and negatives, (B,) each.
-        l2: lambda.
+        z: (n+m, d) final embeddings, or those of the batch's nodes.
+        triples: row numbers in `z`; the full batch of a graph takes a form without E x d gathers.
     """
-    users, positives, negatives = (nodes.long() for nodes in triples)
+    if triples.graph is not None:
+        return _FullBatchRanking.apply(triples.graph, z, triples.negatives)  # type: ignore[no-any-return, no-untyped-call]
+    users, positives, negatives = (rows.long() for rows in (triples.users, triples.positives, triples.negatives))
     z_users = embedding(users, z)
     margin = row_dot(z_users, embedding(negatives, z)) - row_dot(z_users, embedding(positives, z))
-    penalty = torch.stack([embedding(nodes, table).square().sum() for nodes in (users, positives, negatives)]).sum()
-    return softplus(margin).mean() + (l2 / (2 * len(users))) * penalty
-
-
-def bpr_full(graph: BipartiteGraph, z: Tensor, table: Tensor, negatives: Tensor, l2: float) -> Tensor:
-    """Return the BPR loss of all edges of the graph, each with its negative: `bpr_batch` without E x d gathers.
-
-    Args:
-        graph: the training pairs.
-        z: (n+m, d) final rows, users first.
-        table: (n+m, d) learned rows that the penalty sees.
-        negatives: (E,) int32 item node per edge, user order.
-        l2: lambda.
-    """
-    ranking: Tensor = _FullBatchRanking.apply(graph, z, negatives)  # type: ignore[no-untyped-call]
-    occurrences = graph.degree + torch.bincount(negatives, minlength=graph.num_nodes)
-    penalty: Tensor = _WeightedSquares.apply(table, occurrences.to(table.dtype) * (l2 / graph.num_edges))  # type: ignore[no-untyped-call]
-    return ranking.add(penalty)
-
-
-class _WeightedSquares(torch.autograd.Function):
-    """1/2 sum_k c_k |row_k|^2, whose gradient is c_k row_k."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(table, weights)
-        return torch.dot(torch.linalg.vector_norm(table, dim=1).square(), weights) * 0.5
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        table, weights = ctx.saved_tensors
-        return table * (weights * grads[0])[:, None], None
+    return softplus(margin).mean()
 
 
 class _FullBatchRanking(torch.autograd.Function):

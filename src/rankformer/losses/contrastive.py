@@ -1,59 +1,55 @@
-"""What methods share that contrast two views of the batch's nodes: InfoNCE, the batch's distinct nodes, the loss.
+"""Contrastive loss between two views of the batch's nodes: InfoNCE, the batch's distinct nodes, the sum of the terms.
 
     NCE(X, Y) = -1/|X| sum_a ln [ exp(x_a . y_a / tau_cl) / sum_b exp(x_a . y_b / tau_cl) ],   x, y of length one
-    L = L_rank + penalty + lambda_cl ( NCE(F[U], C[U]) + NCE(F[I], C[I]) )
+    L = L_rank + L2 + lambda_cl ( NCE(F[U], C[U]) + NCE(F[I], C[I]) )
 
-F are the final rows, C those of the other view, U the distinct users of the batch and I its distinct positive items;
-negatives take no part in the contrast. L_rank is BPR on F, as everywhere here. The penalty is that of BPR on the
-learned rows, or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over the batch's B pairs.
+F are the final embeddings, C those of the other view, U the distinct users of the batch and I its distinct positive
+items; negatives take no part in NCE. L_rank is a ranking loss on F. L2 is that of the learned embeddings (`losses.l2`),
+or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over the batch's B interactions.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
+from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import row_dot
-from rankformer.graph.spectral import spectral_rows
-from rankformer.losses.bpr import bpr_batch, bpr_full
+from rankformer.losses import RANKING_LOSSES
+from rankformer.losses.l2 import batch_l2
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
-from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Batch
 
 _SCORES_AT_ONCE = 2**19  # of a batch's few thousand candidates, which then stay in the cache
 
 
-class ContrastiveSettings(TrainingSettings):
-    """How a contrastive method is trained: mini-batches, since every row of a batch is another's negative."""
+class ContrastiveTerms(Protocol):
+    """The settings that the loss reads."""
 
-    epochs: int = Field(default=500, ge=1)
-    """Most passes over the training pairs."""
-    learning_rate: float = Field(default=1e-3, gt=0)
-    """Adam's step size."""
-    batch_size: int | None = Field(default=2048, ge=1)
-    """Pairs per step; none means all pairs in one step, with a contrast quadratic in the users and items."""
-    validate_every: int = Field(default=1, ge=1)
-    """Epochs between validations, and between checkpoints."""
-    embedding_dim: int = Field(default=64, ge=1)
-    """Width d of the vectors."""
-    cl_weight: float = Field(default=0.05, ge=0)
-    """Weight lambda_cl of the contrast in the loss."""
-    cl_noise: float = Field(default=0.1, ge=0)
-    """Length eps_cl of the noise that training adds to each row after each propagation."""
-    cl_temperature: float = Field(default=0.15, gt=0)
-    """Temperature tau_cl of the contrast."""
-    start: Literal["normal", "xavier", "spectral"] = "normal"
-    """What z0 starts from: Normal(0, 0.1^2), Xavier's uniform range, or singular vectors of the training matrix."""
-    penalty: Literal["table", "final"] = "table"
-    """What l2 weighs: squared lengths of the learned rows of u, i, j, or SELFRec's norms of the final rows of u, i."""
+    @property
+    def loss(self) -> str:
+        """Name of the ranking loss."""
+
+    @property
+    def l2(self) -> float:
+        """Weight of the L2 regularization."""
+
+    @property
+    def l2_on(self) -> Literal["initial", "final"]:
+        """Whether the learned or the final embeddings are regularized."""
+
+    @property
+    def cl_weight(self) -> float:
+        """lambda_cl."""
+
+    @property
+    def cl_temperature(self) -> float:
+        """tau_cl."""
 
 
 class Views(NamedTuple):
-    """Rows of the same nodes: final (F), contrast (C), and as learned, (S, d) each."""
+    """Embeddings of the same nodes: final (F), of the contrastive view (C), and as learned, (S, d) each."""
 
     final: Tensor
     contrast: Tensor
@@ -62,21 +58,19 @@ class Views(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchNodes:
-    """The distinct nodes of a batch, and its triples as places among them.
+    """The distinct nodes of a batch, and its triples as positions among them.
 
     Attributes:
         nodes: (S,) int64 distinct nodes: users, positives, then what occurs as a negative only; all for a full batch.
-        triples: places of users, positives and negatives, (B,) each.
-        users: places of the distinct users.
-        items: places of the distinct positives.
-        graph: the graph of a full batch, whose places are the nodes themselves; None for a mini-batch.
+        triples: positions of users, positives and negatives among the nodes, (B,) each.
+        users: positions of the distinct users.
+        items: positions of the distinct positives.
     """
 
     nodes: Tensor
-    triples: tuple[Tensor, Tensor, Tensor]
+    triples: Triples
     users: slice | Tensor
     items: slice | Tensor
-    graph: BipartiteGraph | None = None
 
     @classmethod
     def of(cls, graph: BipartiteGraph, batch: Batch) -> "BatchNodes":
@@ -85,8 +79,7 @@ class BatchNodes:
         if batch.edges is None:
             touched = graph.degree > 0
             users, items = touched[:n].nonzero()[:, 0], touched[n:].nonzero()[:, 0] + n
-            triples = graph.edge_users, graph.edge_items, batch.negatives
-            return cls(torch.arange(graph.num_nodes, device=device), triples, users, items, graph)
+            return cls(torch.arange(graph.num_nodes, device=device), batch.triples(graph), users, items)
         edges = batch.edges
         triples = graph.edge_users[edges].long(), graph.edge_items[edges].long(), batch.negatives.long()
         role = torch.zeros(graph.num_nodes, dtype=torch.int8, device=device)
@@ -94,29 +87,26 @@ class BatchNodes:
             role[members] = number  # a positive that is also a negative counts as a positive
         groups = [(role == number).nonzero()[:, 0] for number in (3, 2, 1)]
         nodes = torch.cat(groups)
-        place = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
-        place[nodes] = torch.arange(len(nodes), device=device)
-        users, positives, negatives = (place[members] for members in triples)
+        position = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
+        position[nodes] = torch.arange(len(nodes), device=device)
         first, second = len(groups[0]), len(groups[0]) + len(groups[1])
-        return cls(nodes, (users, positives, negatives), slice(0, first), slice(first, second))
+        placed = Triples(position[triples[0]], position[triples[1]], position[triples[2]])
+        return cls(nodes, placed, slice(0, first), slice(first, second))
 
 
-def contrastive_loss(batch: BatchNodes, views: Views, l2: float, settings: ContrastiveSettings) -> Tensor:
-    """Return the loss of a batch: ranking, penalty and weighted contrast.
+def contrastive_loss(batch: BatchNodes, views: Views, settings: ContrastiveTerms) -> Tensor:
+    """Return the loss of a batch: ranking loss, L2 regularization and weighted contrastive loss.
 
     Args:
         batch: the distinct nodes.
-        views: their rows.
-        l2: weight of the penalty.
-        settings: weight and temperature of the contrast, and which penalty.
+        views: their embeddings.
+        settings: which ranking loss, and the weights of the terms.
     """
-    on_table = l2 if settings.penalty == "table" else 0.0
-    if batch.graph is not None:
-        loss = bpr_full(batch.graph, views.final, views.table, batch.triples[2], on_table)
+    loss = RANKING_LOSSES[settings.loss](views.final, batch.triples)
+    if settings.l2_on == "initial":
+        loss = loss + batch_l2(views.table, batch.triples, settings.l2)
     else:
-        loss = bpr_batch(views.final, views.table, batch.triples, on_table)
-    if settings.penalty == "final":
-        loss = loss + l2 * _final_norms(batch, views.final)
+        loss = loss + settings.l2 * _final_norms(batch.triples, views.final)
     if settings.cl_weight == 0:
         return loss
     for anchors in (batch.users, batch.items):
@@ -125,12 +115,12 @@ def contrastive_loss(batch: BatchNodes, views: Views, l2: float, settings: Contr
     return loss
 
 
-def _final_norms(batch: BatchNodes, final: Tensor) -> Tensor:
-    """Return (|F[u]| + |F[i]|) / B, Frobenius norms over the users and the positives of all pairs."""
+def _final_norms(triples: Triples, final: Tensor) -> Tensor:
+    """Return (|F[u]| + |F[i]|) / B, Frobenius norms over the users and the positives of all interactions."""
     lengths = torch.linalg.vector_norm(final, dim=1)
-    users, positives, _ = batch.triples
-    norms = [torch.linalg.vector_norm(lengths.index_select(0, places)) for places in (users, positives)]
-    return torch.stack(norms).sum() / len(users)
+    sides = (triples.users, triples.positives)
+    norms = [torch.linalg.vector_norm(lengths.index_select(0, rows)) for rows in sides]
+    return torch.stack(norms).sum() / len(triples)
 
 
 def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
@@ -184,19 +174,3 @@ class _TakeRows(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         size, nodes = ctx.fixed
         return grads[0].new_zeros(size, grads[0].shape[1]).index_copy_(0, nodes, grads[0]), None
-
-
-def start_table_(table: Tensor, graph: BipartiteGraph, settings: ContrastiveSettings, seed: int) -> None:
-    """Set the learned rows to the start that the settings name; "normal" leaves them as the network drew them.
-
-    Xavier's range is U(-a, a) with a = sqrt(6 / (rows + d)), for users and items by themselves.
-    """
-    dim = settings.embedding_dim
-    with torch.no_grad():
-        if settings.start == "spectral":
-            table.copy_(spectral_rows(graph, dim, seed))
-        elif settings.start == "xavier":
-            generator = torch.Generator().manual_seed(seed)
-            for part in (table[: graph.num_users], table[graph.num_users :]):
-                bound = math.sqrt(6 / (len(part) + dim))
-                part.copy_(torch.rand(part.shape, generator=generator).mul_(2 * bound).sub_(bound))

@@ -1,100 +1,103 @@
-"""The contract of every model: fit, recommend, similar_items, save, load."""
+"""The contract of every model: fit, recommend, explain, similar_items, save, load; and its facts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from inspect import Parameter, Signature
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, cast
 
 import torch
 from torch import Tensor
 
-from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, RunFolderError
-from rankformer.evaluation.evaluator import Evaluation
-from rankformer.evaluation.protocol import installed_versions
-from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.device import choose_device
-from rankformer.models.networks import TableNetwork as TableNetwork
-from rankformer.models.networks import TrainedNetwork
-from rankformer.runs.checkpoint import CheckpointStore
-from rankformer.runs.run import Run, is_run, load_run, save_run
-from rankformer.runs.training_log import RunLog
-from rankformer.scoring.aspect_scorer import AspectScorer
+from rankformer.runs.fitting import TrainingData, fit
+from rankformer.runs.saved import Run, load_run, save_run
+from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.explanation import Explanation
-from rankformer.scoring.fold_in import FoldIn
-from rankformer.scoring.item_scorer import ItemScorer
 from rankformer.scoring.recommendations import Recommendations
 from rankformer.scoring.recommender import Recommender
-from rankformer.settings import Settings
-from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Event, train
+from rankformer.settings import ModelSettings
+from rankformer.training.context import Event, FitContext, TrainingState
+
+P = ParamSpec("P")
 
 
-@dataclass(frozen=True)
-class Workplace:
-    """Where a fit writes while it runs.
-
-    Attributes:
-        log: takes the events.
-        folder: run folder for checkpoints, or None to keep none.
-        resume: whether to go on from the folder's checkpoint.
-    """
-
-    log: RunLog
-    folder: Path | None = None
-    resume: bool = False
-
-
-class Learned(NamedTuple):
-    """What a method hands over after learning.
-
-    Attributes:
-        scorer: final vectors of the training users and of the items, or histories and weights between items, or
-            several latents for each.
-        fold_in: how vectors of other users come from their histories, None where there is no such rule or no vector.
-    """
-
-    scorer: Embeddings | ItemScorer | AspectScorer
-    fold_in: FoldIn | None = None
+def takes(settings_class: Callable[P, ModelSettings]) -> Callable[[Any], Callable[Concatenate[Any, P], None]]:
+    """Return a decorator that shows type checkers the constructor of a settings class; at run time it does nothing."""
+    del settings_class
+    return lambda constructor: cast(Callable[Concatenate[Any, P], None], constructor)
 
 
 class Model(ABC):
-    """A method with its settings; after `fit` it answers.
+    """A method with its hyperparameters; once fitted it recommends.
 
     Attributes:
-        name: how the method is called on the command line.
+        name: of the method on the command line.
+        title: of the method in tables.
         paper: where it was published.
-        settings_class: its knobs.
+        settings_class: its hyperparameters; their names are the arguments of the constructor.
+        deterministic: whether the seed changes nothing but rounding.
+        personalized: whether lists differ between users.
+        has_vectors: whether scores are inner products of embeddings.
+        uses_weights: whether the weights of interactions count.
+        search_space: what `tune` searches besides the learning rate and L2 regularization: a range
+            {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
     paper: ClassVar[str]
-    settings_class: ClassVar[type[Settings]]
+    settings_class: ClassVar[type[ModelSettings]]
+    deterministic: ClassVar[bool] = False
+    personalized: ClassVar[bool] = True
+    has_vectors: ClassVar[bool] = True
+    uses_weights: ClassVar[bool] = False
+    search_space: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, *, seed: int = 0, device: str = "cpu", **settings: Any) -> None:
+    settings: ModelSettings
+
+    def __init__(self, **settings: Any) -> None:
         self.settings = self.settings_class(**settings)
-        self.seed = seed
-        self.device = choose_device(device)
+        self.device = choose_device(self.settings.device)
         self.log: list[Event] = []
         self._recommender: Recommender | None = None
 
+    def __init_subclass__(cls) -> None:
+        if "settings_class" in vars(cls):  # what `help` and completion show
+            fields = cls.settings_class.model_fields.items()
+            cls.__signature__ = Signature(  # type: ignore[attr-defined]
+                [
+                    Parameter(name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation)
+                    for name, f in fields
+                ]
+            )
+
     def __repr__(self) -> str:
-        changed = self.settings.model_dump(exclude_defaults=True)
+        changed = self.settings.model_dump(exclude_defaults=True, exclude={"seed", "device"})
         arguments = ", ".join(f"{name}={value!r}" for name, value in {**changed, "seed": self.seed}.items())
         return f"{type(self).__name__}({arguments}){'' if self._recommender else ', not fitted'}"
 
+    @property
+    def seed(self) -> int:
+        """Decides every random draw."""
+        return self.settings.seed
+
     @abstractmethod
-    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
-        """Return what is learned from the training part; `valid` may choose when to stop."""
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
+        """Return the scorer learned from the training interactions.
+
+        Args:
+            graph: the training interactions.
+            context: how to validate, where events and checkpoints go.
+        """
 
     def fit(
         self,
-        train: Interactions,
-        valid: Interactions | None = None,
+        train: TrainingData,
+        valid: TrainingData | None = None,
         *,
         run_folder: str | PathLike[str] | None = None,
         resume: bool = False,
@@ -103,26 +106,14 @@ class Model(ABC):
         """Learn from the training part and return the model itself.
 
         Args:
-            train: pairs to learn from.
-            valid: pairs that decide when to stop, over the same id maps; empty counts as none.
+            train: interactions to learn from.
+            valid: interactions that choose the best epoch, over the same id maps; empty counts as none.
             run_folder: where log and checkpoints go while training; without it nothing is written.
-            resume: go on from the checkpoint in `run_folder`, if there is one.
-            on_event: called with each log event, for progress displays.
+            resume: continue from the checkpoint in `run_folder`, if there is one.
+            on_event: called with each event of the training log, for progress displays.
         """
         folder = Path(run_folder) if run_folder is not None else None
-        if folder is not None and is_run(folder):
-            raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
-        log = RunLog(folder / "log.jsonl" if folder else None, on_event)
-        if valid is not None and len(valid) == 0:
-            valid = None
-        learned = self.learn(train, valid, Workplace(log, folder, resume))
-        scorer = learned.scorer
-        if isinstance(scorer, Embeddings):
-            scorer = Embeddings(scorer.users.detach().cpu(), scorer.items.detach().cpu())
-        elif isinstance(scorer, AspectScorer):
-            scorer = scorer.cpu()
-        self._recommender = Recommender(scorer, train.user_ids, train.item_ids, train, fold_in=learned.fold_in)
-        self.log = log.events
+        self._recommender, self.log = fit(self, train, valid, folder=folder, resume=resume, on_event=on_event)
         return self
 
     @property
@@ -134,7 +125,7 @@ class Model(ABC):
 
     @property
     def embeddings(self) -> Embeddings:
-        """The final user and item vectors."""
+        """The final user and item embeddings."""
         return self.recommender.embeddings
 
     def recommend(
@@ -145,53 +136,57 @@ class Model(ABC):
         histories: Mapping[Any, Sequence[Any]] | None = None,
         **options: Any,
     ) -> Recommendations:
-        """Return top-k lists for raw user ids (all users by default), or for users who are only histories.
+        """Return top-k lists for raw user ids (all users by default), or for new users given by their histories.
 
         See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
         """
         if histories is None:
             return self.recommender.recommend(users, k, **options)
         if users is not None:
-            raise ConfigError("users and histories are two ways of asking; call recommend once for each")
+            raise ConfigError("users and histories cannot be given together; call recommend once for each")
         return self.recommender.recommend_histories(histories, k, **options)
 
-    def explain(self, user: Any, item: Any) -> Explanation:
-        """Return a user's score for an item as a sum over the user's history: see `Recommender.explain`."""
-        return self.recommender.explain(user, item)
+    def explain(self, user: Any = None, item: Any = None, *, history: Sequence[Any] | None = None) -> Explanation:
+        """Return the score of an item as a sum over a user's history, or a new user's: see `Recommender.explain`."""
+        return self.recommender.explain(user, item, history=history)
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
         """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
         return self.recommender.similar_items(item, k)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return what was learned, by name; empty for methods that have nothing beyond the embeddings."""
+        """Return what was learned, by name; empty for methods that have nothing beyond the scorer."""
         return {}
 
-    def save(
-        self, folder: str | PathLike[str], *, data: dict[str, Any] | None = None, evaluation: Evaluation | None = None
-    ) -> None:
-        """Write the fitted model as a run folder.
+    def restore(self, parameters: dict[str, Tensor]) -> None:
+        """Take back what `parameters` returned."""
+        del parameters
+
+    def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
+        """Return the scorer of the best validation in the state of a training that failed; None without one."""
+        del graph, state
+        return None
+
+    def save(self, folder: str | PathLike[str], *, data: dict[str, Any] | None = None, evaluation: Any = None) -> None:
+        """Write the fitted model as a run folder, and remove the checkpoint of its training from it.
 
         Args:
             folder: made if missing; a run already there is replaced.
             data: where the data came from, for the manifest.
-            evaluation: of the test part, for the manifest.
+            evaluation: an `Evaluation` of the test part, for the manifest.
         """
-        save_run(
-            Path(folder),
-            Run(
-                model=self.name,
-                settings=self.settings.model_dump(mode="json"),
-                seed=self.seed,
-                recommender=self.recommender,
-                parameters=self.parameters(),
-                log=self.log,
-                data=data or {"train_fingerprint": self.recommender.history.fingerprint},
-                metrics=evaluation.metrics if evaluation else {},
-                protocol=evaluation.protocol.to_dict() if evaluation else {},
-                versions=installed_versions(),
-            ),
+        run = Run(
+            model=self.name,
+            settings=self.settings.hyperparameters(),
+            seed=self.seed,
+            recommender=self.recommender,
+            parameters=self.parameters(),
+            log=self.log,
+            data=data or {"train_fingerprint": self.recommender.history.fingerprint},
+            metrics=evaluation.metrics if evaluation else {},
+            protocol=evaluation.protocol.to_dict() if evaluation else {},
         )
+        save_run(Path(folder), run)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
@@ -204,95 +199,25 @@ class Model(ABC):
     @classmethod
     def from_run(cls, run: Run) -> Self:
         """Return the model that a loaded run describes."""
-        cls.settings_class.model_validate(run.settings)  # refuses names that are arguments but no settings
+        unknown = run.settings.keys() - cls.settings_class.hyperparameter_fields().keys()
+        if unknown:
+            raise RunFolderError(f"the run has a setting {min(unknown)!r}, which {cls.name} does not have")
         model = cls(seed=run.seed, **run.settings)
         model._recommender, model.log = run.recommender, run.log
         model.restore(run.parameters)
         return model
 
-    def restore(self, parameters: dict[str, Tensor]) -> None:
-        """Take back what `parameters` returned."""
-        del parameters
 
-
-class TrainedModel(Model):
-    """A model trained by the one training loop."""
-
-    settings: TrainingSettings
-    settings_class: ClassVar[type[TrainingSettings]]
-
-    @abstractmethod
-    def network_for(self, num_users: int, num_items: int) -> TrainedNetwork:
-        """Return the untrained network."""
-
-    def start(self, graph: BipartiteGraph) -> TrainedNetwork:
-        """Return the network that training starts from."""
-        return self.network_for(graph.num_users, graph.num_items)
-
-    def learn(self, train_part: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
-        """Return the embeddings of the best validation, or of the last epoch without a validation part."""
-        graph = BipartiteGraph.from_interactions(train_part, self.device)
-        self._network = self.start(graph)
-        self._network.to(self.device)
-        validate = make_validator(train_part, valid, self.settings.metric) if valid is not None else None
-        store, state = None, None
-        if place.folder is not None:
-            identity = {
-                "model": self.name,
-                "settings": self.settings.model_dump(mode="json"),
-                "seed": self.seed,
-                "train": train_part.fingerprint,
-                "valid": valid.fingerprint if valid is not None else None,
-            }
-            store = CheckpointStore(place.folder / "checkpoint", identity)
-            if not place.resume:
-                store.remove()
-            state = store.load()
-            place.log.rewind(state[1]["log_events"] if state else 0)
-        train(
-            self._network,
-            graph,
-            self.settings,
-            seed=self.seed,
-            validate=validate,
-            on_event=place.log.append,
-            store=store,
-            resume_from=state,
-            extra_numbers=lambda: {"log_events": place.log.sync()},
-        )
-        with torch.no_grad():
-            return Learned(self._network.embeddings(graph), self._network.fold_in(graph))
-
-    def parameters(self) -> dict[str, Tensor]:
-        """Return the network's parameters at the best validation."""
-        return dict(self._network.state_dict())
-
-    def restore(self, parameters: dict[str, Tensor]) -> None:
-        """Take back the network's parameters."""
-        recommender = self.recommender
-        self._network = self.network_for(len(recommender.user_ids), len(recommender.item_ids))
-        try:
-            self._network.load_state_dict(parameters)
-        except RuntimeError as error:
-            raise RunFolderError(f"the stored parameters do not fit a {self.name} network: {error}") from error
-
-
-class GradientModel(TrainedModel):
-    """A trained model with a table of a row per node, users and items alike."""
-
-    @abstractmethod
-    def build(self, num_nodes: int) -> TableNetwork:
-        """Return the untrained network."""
-
-    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
-        """Set the parameters that training starts from; the network's own random start by default."""
-
-    def network_for(self, num_users: int, num_items: int) -> TableNetwork:
-        """Return the untrained network."""
-        return self.build(num_users + num_items)
-
-    def start(self, graph: BipartiteGraph) -> TableNetwork:
-        """Return the network that training starts from."""
-        network = self.build(graph.num_nodes)
-        self.initialise(network, graph)
-        return network
+def choose_device(name: str) -> torch.device:
+    """Return the device of a name such as cpu, cuda or cuda:1; auto takes CUDA when present."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device={name!r} is not a device; use auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r}: no CUDA device is present; use cpu or auto")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device={name!r} is not supported; use auto, cpu or cuda")
+    return device

@@ -1,59 +1,54 @@
-"""Methods that are solved for rather than trained: nothing is chosen on a validation part, but it is measured."""
+"""`ClosedFormModel`: a model that is solved for rather than trained."""
 
 import time
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
-from rankformer.data.interactions import Interactions
-from rankformer.evaluation.evaluator import evaluate
-from rankformer.evaluation.metrics import parse_metrics
-from rankformer.models.base import Learned, Model, Workplace
-from rankformer.scoring.recommender import Recommender
-from rankformer.settings import Settings
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import Model
+from rankformer.scoring.base import Scorer
+from rankformer.settings import ModelSettings
+from rankformer.training.context import FitContext
 
 
-class ClosedFormSettings(Settings):
+class ClosedFormSettings(ModelSettings):
     """What every such method has."""
 
     metric: str = "ndcg@20"
-    """What is measured on the validation part and written to the log; nothing is chosen by it."""
+    """Metric that is measured on the validation part and logged; nothing is chosen by it."""
 
 
 class ItemWeightSettings(ClosedFormSettings):
     """What every method has that scores histories by weights between items."""
 
-    repeats: Literal["once", "count"] = "once"
-    """Whether a pair that is repeated counts once, or as often as it occurs."""
+    duplicates: Literal["once", "count"] = "once"
+    """Whether a duplicate interaction counts once, or as often as it occurs."""
 
     @property
-    def count_repeats(self) -> bool:
-        """Whether repeated pairs count each time."""
-        return self.repeats == "count"
+    def count_duplicates(self) -> bool:
+        """Whether duplicates count each time."""
+        return self.duplicates == "count"
 
 
 class ClosedFormModel(Model):
-    """A model that one computation gives; a fit that was cut off starts again."""
+    """A model that one computation gives; a fit that was interrupted starts again."""
 
     settings: ClosedFormSettings
     settings_class: ClassVar[type[ClosedFormSettings]]
 
     @abstractmethod
-    def solve(self, train: Interactions) -> Learned:
-        """Return what the method makes of the training part."""
+    def solve(self, graph: BipartiteGraph) -> Scorer:
+        """Return what the method makes of the training interactions."""
 
-    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
-        """Return the solution; seconds and the validation's metric go to the log."""
-        parse_metrics(self.settings.metric)  # a slip is found before the work, not after it
-        place.log.rewind(0)
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
+        """Return the solution; seconds and the validation's metric are recorded."""
         started = time.perf_counter()
-        learned = self.solve(train)
-        place.log.append({"event": "solved", "seconds": _seconds_since(started)})
-        if valid is not None:
-            recommender = Recommender(learned.scorer, train.user_ids, train.item_ids, train)
-            found = evaluate(recommender, valid, metrics=self.settings.metric).metrics
-            event = {"event": "validation", "epoch": 1, **found, "best": True, "seconds": _seconds_since(started)}
-            place.log.append(event)
-        return learned
+        scorer = self.solve(graph)
+        context.record({"event": "solved", "seconds": _seconds_since(started)})
+        if context.validate is not None:
+            event = {"event": "validation", "epoch": 1, **context.validate(scorer), "best": True}
+            context.record({**event, "seconds": _seconds_since(started)})
+        return scorer
 
 
 def _seconds_since(started: float) -> float:

@@ -5,24 +5,23 @@ Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrain
     start    y0 = dropout(relu(LN(x W + b)))
     layer    o  = A(q, k) v,  q = y W_Q + b_Q,  k = y W_K + b_K,  v = y, or y W_V + b_V with use_weight
              p  = D^-1/2 (adjacency + I) D^-1/2 v
-             t  = o + p,  or (1 - g) o + g p for a graph_weight g above 0;  the mean over heads
+             t  = o + p,  or (1 - g) o + g p for a graph_weight g;  the mean over heads
              y <- dropout(LN(alpha (t [+ y0]) + (1 - alpha) y))
     final    z  = y W_out + b_out
     score    y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`: `kernel="simple"` DIFFormer-s, linear in the number of nodes; "sigmoid"
-DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. Learned: the table x, drawn from
-Normal(0, 0.1^2) or set to singular vectors, and the encoder. Loss: BPR with one negative per pair, `l2` on the rows of
-x that occur.
+DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. Learned: the table x and the encoder. Loss: BPR
+with one negative per interaction, `l2` on the embeddings of x that occur.
 
 Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
-the width of z are those of the comparison in Rankformer's paper. As in the authors' program, and unlike the formula,
+the dimension of z are those of the comparison in Rankformer's paper. As in the authors' program, unlike the formula,
 queries and keys are divided by one norm over all nodes (`norm="row"` is the formula), the attention and the graph are
 added where the paper averages them, and the energy is not part of the loss. The program's mini-batches of nodes are
-not used: a step sees the whole graph. Repeated pairs are parallel edges.
+not used: a step sees the whole graph. Duplicates are parallel edges.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -34,34 +33,36 @@ from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.layers.simple_attention import Kind, SimpleAttention
 from rankformer.layers.simple_attention_reference import Norm
-from rankformer.models.encoder import EncoderModel, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.models.base import takes
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.models.trained import TrainedModel
 
 MOST_NODES_OF_ALL_PAIRS = 4096
 
 
 class DIFFormerSettings(EncoderSettings):
-    """Knobs of DIFFormer."""
+    """Hyperparameters of DIFFormer."""
 
     num_layers: int = Field(default=2, ge=0)
     """Diffusion steps L."""
     num_heads: int = Field(default=1, ge=1)
-    """Attention heads H, each of the full width; their mean counts."""
+    """Attention heads H, each of the full dimension; their mean counts."""
     kernel: Literal["simple", "sigmoid"] = "simple"
     """Attention of version s, linear in the nodes, or of version a, which compares all pairs of at most 4096 nodes."""
     norm: Norm = "frobenius"
     """What queries and keys are divided by: one norm over all nodes (the program), or each row's own (the formula)."""
-    alpha: float = Field(default=0.5, ge=0, le=1)
-    """Step size of a layer."""
+    update_weight: float = Field(default=0.5, ge=0, le=1)
+    """Weight alpha of a layer's result beside its input."""
     use_residual: bool = True
-    """Whether a layer keeps 1 - alpha of its input (off: the step is taken whole)."""
+    """Whether a layer keeps 1 - alpha of its input (off: the result replaces it)."""
     use_source: bool = False
     """Whether each layer adds the rows that the first layer started from."""
     use_weight: bool = False
     """Whether values have weights of their own (off: they are the layer's input)."""
     use_graph: bool = True
     """Whether the graph convolution is added to the attention."""
-    graph_weight: float = Field(default=-1.0, ge=-1, le=1)
-    """Share g of the graph convolution, the attention has 1 - g; at 0 or below both count in full."""
+    graph_weight: float | None = Field(default=None, gt=0, le=1)
+    """Weight g of the graph convolution, the attention has 1 - g; none adds both in full."""
     use_layer_norm: bool = True
     """Whether rows are normalised after the input and after each layer."""
 
@@ -83,35 +84,40 @@ class DiffusionLayer(nn.Module):
         """Return the next (N, h) rows.
 
         Args:
-            graph: the training pairs.
+            graph: the training interactions.
             rows: (N, h) output of the layer before.
             source: (N, h) input of the first layer.
         """
-        knobs = self.settings
+        settings = self.settings
         step = self.diffuse(graph, rows)
-        if knobs.use_source:
+        if settings.use_source:
             step = step + source
-        if knobs.use_residual:
-            step = torch.lerp(rows, step, knobs.alpha)
+        if settings.use_residual:
+            step = torch.lerp(rows, step, settings.update_weight)
         result: Tensor = self.dropout(self.norm(step))
         return result
 
     def diffuse(self, graph: BipartiteGraph, rows: Tensor) -> Tensor:
         """Return what attention and graph bring to each node, before the residual, (N, h)."""
-        knobs = self.settings
+        settings = self.settings
         reached: Tensor = self.attention(rows)
-        if not knobs.use_graph:
+        if not settings.use_graph:
             return reached
         near = self_loop_propagation(graph, self.attention.mean_values(rows))  # the mean over heads may come first
-        return torch.lerp(reached, near, knobs.graph_weight) if knobs.graph_weight > 0 else reached + near
+        return reached + near if settings.graph_weight is None else torch.lerp(reached, near, settings.graph_weight)
 
 
 class DIFFormerNetwork(EncoderNetwork):
     """Input layer, L diffusion steps and output layer over the learned table."""
 
-    def __init__(self, num_nodes: int, settings: DIFFormerSettings, seed: int) -> None:
-        super().__init__(num_nodes, settings, seed)
-        generator, width = generator_of(seed, step=0), settings.hidden_dim
+    def __init__(self, num_users: int, num_items: int, settings: DIFFormerSettings) -> None:
+        if settings.kernel == "sigmoid" and num_users + num_items > MOST_NODES_OF_ALL_PAIRS:
+            raise ConfigError(
+                f"kernel='sigmoid' compares all pairs of {num_users + num_items} nodes (users and items), and is meant "
+                f"for at most {MOST_NODES_OF_ALL_PAIRS}; use kernel='simple'"
+            )
+        super().__init__(num_users, num_items, settings)
+        generator, width = generator_of(settings.seed, step=0), settings.hidden_dim
         self.input = InputLayer(
             uniform_linear(settings.embedding_dim, width, generator), layer_norm(settings), self.dropout
         )
@@ -134,19 +140,26 @@ def layer_norm(settings: DIFFormerSettings) -> nn.Module:
     return nn.LayerNorm(settings.hidden_dim) if settings.use_layer_norm else nn.Identity()
 
 
-class DIFFormer(EncoderModel):
-    """DIFFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+class DIFFormer(TrainedModel):
+    """Layers that diffuse every node's state to every other node, with a graph convolution added.
+
+    A general graph transformer, here as a baseline of the paper's comparison.
+    """
 
     name = "difformer"
+    title = "DIFFormer"
     paper = "Wu et al., DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion, ICLR 2023"
     settings_class = DIFFormerSettings
+    network_class = DIFFormerNetwork
     settings: DIFFormerSettings
+    search_space = {
+        "num_layers": {"low": 1, "high": 4},
+        "update_weight": {"low": 0.1, "high": 0.9},
+        "use_source": [False, True],
+        "use_weight": [False, True],
+        **ENCODER_SPACE,
+    }
 
-    def build(self, num_nodes: int) -> DIFFormerNetwork:
-        """Return the untrained network."""
-        if self.settings.kernel == "sigmoid" and num_nodes > MOST_NODES_OF_ALL_PAIRS:
-            raise ConfigError(
-                f"kernel='sigmoid' compares all pairs of {num_nodes} nodes (users and items), and is meant for at most "
-                f"{MOST_NODES_OF_ALL_PAIRS}; use kernel='simple'"
-            )
-        return DIFFormerNetwork(num_nodes, self.settings, self.seed)
+    @takes(DIFFormerSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

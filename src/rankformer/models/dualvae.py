@@ -2,7 +2,7 @@
 
 Guo et al., "DualVAE: Dual Disentangled Variational AutoEncoder for Recommendation", SDM 2024.
 
-Every user has A latents theta_u,a, every item A latents beta_i,a, of width d. The user side, x_u a row of X in {0,1}:
+Every user has A latents theta_u,a, every item A latents beta_i,a, of dimension d. The user side, x_u a row of X:
 
     attention        w[a, i] = softmax over a of beta_i,a . c_a                         c_a: fixed random prototypes
     encoder          o_a = act( (x_u * w_a) W_1 + b_1 ),   mu_a = o_a W_m + b_m,   s_a = sigmoid( o_a W_s + b_s )
@@ -26,18 +26,18 @@ Savings, all exact: the first layer is a sparse product; the second pass of a st
 f of the opposite side are computed once per phase; no array of size b x m stands (`layers.dual_decoder`).
 
 Departures from the authors' program, which was the reference, the paper's text being out of reach: s >= 1e-6 under the
-logarithm; training stops on a validation part, while theirs runs all epochs. Users and items without a pair, which
-their program never sees, have latents and attention of 0: Y is 0 there, which adds nothing to a likelihood but the
-multinomial, whose softmax keeps the place, and such an item scores 0.
+logarithm; training stops on a validation part, while theirs runs all epochs. Users and items without an
+interaction, which their program never sees, have latents and attention of 0: Y is 0 there, which adds nothing to a likelihood but the
+multinomial, whose softmax still counts it, and such an item scores 0.
 Like theirs, the prototypes c are never trained by default, though the program means them to be: `train_prototypes`. Its
 batches are always the same, in a fixed order: `shuffle`. With the multinomial likelihood sigmoids are dropped, in the
-score too, and a softmax over all columns is taken of Y. Repeated pairs count once.
+score too, and a softmax over all columns is taken of Y. Duplicates count once.
 
 Three settings are ours. `row_scale=root` divides what a row sums up to by the root of its size, as
 Mult-VAE (Liang et al., WWW 2018) does, so that long rows do not drive the activation to its ends. `dropout` hides a
-share of a row from its encoder in each training step, likewise. `start=least-squares` starts from weighted
-least-squares factors: the encoders' weights are a regression of an entity's factors on the sum of its partners', so
-that first means are near the factors, and a last latent is the level that makes sigmoid( z . beta ) small where factors
+fraction of a row from its encoder in each training step, likewise. `initialization=least-squares` starts from
+weighted least-squares factors: the encoders' weights are a regression of an entity's factors on the sum of its
+partners', so that first means are near the factors, and a last latent is the level that makes sigmoid( z . beta ) small where factors
 say nothing.
 """
 
@@ -50,73 +50,72 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.negatives import random_bits
 from rankformer.graph.sparse_ops import edge_dot
+from rankformer.initialization import LEAST_SQUARES
 from rankformer.layers.aspects import ACTIVATIONS, divided_by_root
 from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_rows
 from rankformer.layers.dual_decoder import Opposite, decode
 from rankformer.layers.likelihoods import likelihood_of
 from rankformer.layers.seeded import generator_of, uniform_linear
+from rankformer.losses.l2 import weight_decay
 from rankformer.losses.latent import aspect_contrast, divergence
-from rankformer.losses.weight_decay import weight_decay
-from rankformer.models.base import TrainedModel
-from rankformer.models.networks import TrainedNetwork
+from rankformer.models.base import takes
+from rankformer.models.trained import TrainedModel
 from rankformer.scoring.aspect_scorer import AspectScorer, Parts
+from rankformer.training.network import Network
 from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Batch
 
-_START, _NOISE, _REFRESH, _DROPOUT = range(4)  # streams of randomness
-# Of the start from factors. Logit and level are near what a logistic fit of the training pairs gives on two datasets.
-_FACTORS: dict[str, Any] = {"weight": 80.0, "regularization": 300.0, "rounds": 15}
+_INITIAL, _NOISE, _REFRESH, _DROPOUT = range(4)  # streams of randomness
+# Of the initialization from factors. Logit and level are near those of a logistic fit on two datasets.
 _LOGIT = 6.0  # what factors add to the logit of a training pair, on average
 _RARER = 4.0  # by how much ones are rarer than on average where factors say nothing
-_BENT = 0.15  # size of what the activation sees: so near 0 it is almost straight
-_FADED = 0.1  # of the random weights that stay beside the regression's
-_NARROW = -4.0  # scale of the level under a sigmoid: it is hardly blurred
+_INPUT_SIZE = 0.15  # size of what the activation sees: so near 0 it is almost linear
+_RANDOM_SCALE = 0.1  # of the random weights that stay beside the regression's
+_SCALE_LOGIT = -4.0  # scale of the level under a sigmoid: it has hardly any noise
 
 
-class DualVAESettings(TrainingSettings):
-    """Knobs of DualVAE; the defaults are what validation chose (experiments/LOG.md).
+class DualVAESettings(
+    TrainingSettings,
+    defaults={
+        "epochs": 10,
+        "learning_rate": 5e-4,
+        "schedule": "cosine",
+        "batch_size": 128,
+        "validate_every": 1,
+        "patience": 5,
+    },
+):
+    """Hyperparameters of DualVAE; the defaults are what validation chose (experiments/LOG.md).
 
     The authors' own: 500 epochs, learning_rate 1e-3, num_aspects 5, embedding_dim 20, hidden_dim and decoder_dim 40,
-    kl_weight 1, row_scale sum, no dropout, start normal, no shuffle.
+    kl_weight 1, row_scale sum, no dropout, initialization normal, no shuffle. An epoch is a pass over all items and all
+    users, batch_size is of items or users, which are also each other's negatives in the contrastive loss.
     """
 
-    epochs: int = Field(default=10, ge=1)
-    """Passes over all items and all users; the step size falls to 0 over them."""
-    learning_rate: float = Field(default=5e-4, gt=0)
-    """Adam's step size."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
-    l2: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of the heads and decoders; the paper has none."""
-    batch_size: int | None = Field(default=128, ge=1)
-    """Items or users per step, which are also each other's contrast; none means all of one side in one step."""
-    validate_every: int = Field(default=1, ge=1)
-    """Epochs between validations, and between checkpoints."""
-    patience: int = Field(default=5, ge=1)
-    """Validations without a better value before training stops."""
-
     num_aspects: int = Field(default=1, ge=1)
     """Latents A of each user and item."""
     embedding_dim: int = Field(default=64, ge=1)
-    """Width d of a latent."""
+    """Dimension d of a latent."""
     hidden_dim: int = Field(default=64, ge=1)
-    """Width h inside the encoders."""
+    """Dimension h inside the encoders."""
     decoder_dim: int = Field(default=16, ge=1)
-    """Width q of the decoders."""
+    """Dimension q of the decoders."""
     activation: Literal["tanh", "sigmoid", "relu", "elu"] = "tanh"
-    """What bends the layers of encoders and decoders."""
+    """Activation of encoders and decoders."""
     likelihood: Literal["poisson", "bernoulli", "gaussian", "multinomial"] = "poisson"
     """How the reconstruction is compared with the row."""
     kl_weight: float = Field(default=0.5, ge=0)
-    """Weight of the distance of the latents from a standard normal distribution."""
+    """Weight of the KL divergence of the latents from a standard normal distribution."""
     cl_weight: float = Field(default=0.01, ge=0)
-    """Weight of the contrast between latents and neighbourhoods."""
+    """Weight of the contrastive loss between latents and neighbourhoods."""
     cl_temperature: float = Field(default=0.2, gt=0)
-    """Temperature of the contrast."""
+    """Temperature of the contrastive loss."""
     train_prototypes: bool = False
     """Whether the aspects' prototypes are learned, or stay as drawn, as in the authors' program."""
     shuffle: bool = True
@@ -124,15 +123,15 @@ class DualVAESettings(TrainingSettings):
     row_scale: Literal["sum", "root"] = "root"
     """What an encoder makes of a row's size: its entries are summed up, or their sum is divided by the size's root."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
-    """Share of a row's entries that its encoder does not see in a training step."""
-    start: Literal["normal", "least-squares"] = "least-squares"
-    """What the encoders start from: random weights, or weighted least-squares factors of the training matrix."""
+    """Fraction of a row's entries that its encoder does not see in a training step."""
+    initialization: Literal["normal", "least-squares"] = "least-squares"
+    """What the encoders start from: random weights, or weighted least-squares factors of the interaction matrix."""
 
     @model_validator(mode="after")
     def _factors_fit(self) -> Self:
-        if self.start == "least-squares" and min(self.embedding_dim, self.hidden_dim) < 2:
+        if self.initialization == "least-squares" and min(self.embedding_dim, self.hidden_dim) < 2:
             raise ConfigError(
-                f"start='least-squares' needs embedding_dim and hidden_dim of at least 2, "
+                f"initialization='least-squares' needs embedding_dim and hidden_dim of at least 2, "
                 f"not {self.embedding_dim} and {self.hidden_dim}"
             )
         return self
@@ -155,7 +154,7 @@ class Side(nn.Module):
         size: how many entities the side has.
         columns: how many the opposite side has.
         settings: of the method.
-        generator: decides the start.
+        generator: decides the random weights.
     """
 
     latents: Tensor
@@ -196,49 +195,56 @@ class Side(nn.Module):
         return self.activation(self.decoder(latents))
 
 
-class DualVAENetwork(TrainedNetwork):
+class DualVAENetwork(Network):
     """Both autoencoders; a batch is of users or of items, and moves the parameters of that side alone."""
 
-    def __init__(self, num_users: int, num_items: int, settings: DualVAESettings, seed: int) -> None:
-        super().__init__()
+    learns_from = "nodes"
+
+    def __init__(self, num_users: int, num_items: int, settings: DualVAESettings) -> None:
+        super().__init__(num_users, num_items, settings)
         self.settings = settings
-        generator = generator_of(seed, 0, _START)
+        generator = generator_of(settings.seed, 0, _INITIAL)
         self.users = Side(num_users, num_items, settings, generator)
         self.items = Side(num_items, num_users, settings, generator)
         self._rows: tuple[BipartiteGraph, BinaryMatrix] | None = None
         self._phase: tuple[Side, Opposite, Tensor] | None = None
         self.register_load_state_dict_post_hook(_forget_phase)  # type: ignore[no-untyped-call]
 
-    def own_batches(self, graph: BipartiteGraph, seed: int, epoch: int) -> Iterator[Tensor]:
-        """Yield the nodes of each step of an epoch: all items that have a pair, then all such users."""
+    def initialize(self, graph: BipartiteGraph) -> None:
+        """Set the encoders to least-squares factors if the settings ask for it."""
+        if self.settings.initialization == "least-squares":
+            _initialize_from_factors(self, graph)
+
+    def batches(self, graph: BipartiteGraph, epoch: int) -> Iterator[Tensor | None]:
+        """Yield the nodes of each step of an epoch: all items that have an interaction, then all such users."""
         n, nodes = graph.num_users, torch.arange(graph.num_nodes, device=graph.device)
         for side in (nodes[n:], nodes[:n]):
             chosen = side[graph.degree[side] > 0]
             if self.settings.shuffle:  # -epoch keeps clear of step numbers
-                chosen = chosen[torch.argsort(random_bits(seed, -epoch, chosen), stable=True)]
-            yield from torch.split(chosen, self.settings.batch_size or len(chosen))
+                chosen = chosen[torch.argsort(random_bits(self.seed, -epoch, chosen), stable=True)]
+            yield from torch.split(chosen, self.batch_size or len(chosen))
 
-    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+    def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
         """Return the loss of a batch of users or of items."""
-        knobs = self.settings
+        settings = self.settings
         own, rows, _ = self._batch(graph, batch)
         other, attention = self._opposite(graph, own)
         mean, scale = own.encode(rows, attention, generator_of(batch.seed, batch.step, _DROPOUT))
         z = mean + scale * _noise(mean, batch, _NOISE)
-        likelihood, v = decode(z, own.decode(z), attention, other, rows, likelihood_of(knobs.likelihood))
-        loss = knobs.kl_weight * divergence(mean, scale) - likelihood
-        if knobs.cl_weight:
-            loss = loss + knobs.cl_weight * aspect_contrast(z, v, knobs.cl_temperature)
-        return loss + weight_decay(own, l2)
+        likelihood, v = decode(z, own.decode(z), attention, other, rows, likelihood_of(settings.likelihood))
+        loss = settings.kl_weight * divergence(mean, scale) - likelihood
+        if settings.cl_weight:
+            loss = loss + settings.cl_weight * aspect_contrast(z, v, settings.cl_temperature)
+        return loss + weight_decay(own, settings.weight_decay)
 
     def after_step(self, graph: BipartiteGraph, batch: Batch) -> None:
         """Overwrite the latents of the batch by fresh samples from the encoder as it is now."""
         with torch.no_grad():
-            own, rows, places = self._batch(graph, batch)
+            own, rows, positions = self._batch(graph, batch)
             mean, scale = own.encode(rows, self._opposite(graph, own)[1])
-            own.latents[:, places] = mean + scale * _noise(mean, batch, _REFRESH)
+            own.latents[:, positions] = mean + scale * _noise(mean, batch, _REFRESH)
 
-    def embeddings(self, graph: BipartiteGraph) -> AspectScorer:
+    def scorer(self, graph: BipartiteGraph) -> AspectScorer:
         """Return the means of all latents, and what scores with them."""
         users, items = self.users, self.items
         user_seen, item_seen = self._seen(graph, users), self._seen(graph, items)
@@ -259,26 +265,29 @@ class DualVAENetwork(TrainedNetwork):
             mean_weight=users.mean.weight,
             mean_bias=users.mean.bias,
         )
-        knobs = self.settings
+        settings = self.settings
         return AspectScorer(
-            parts, knobs.activation, bounded=knobs.likelihood != "multinomial", by_root=knobs.row_scale == "root"
+            parts,
+            settings.activation,
+            bounded=settings.likelihood != "multinomial",
+            by_root=settings.row_scale == "root",
         )
 
     def _means(self, graph: BipartiteGraph, own: Side, attention: Tensor) -> Tensor:
-        """Return the means of a side's latents, (A, size, d); 0 for whoever has no pair."""
+        """Return the means of a side's latents, (A, size, d); 0 for whoever has no interaction."""
         first, size = (0, graph.num_users) if own is self.users else (graph.num_users, graph.num_items)
         nodes = torch.arange(first, first + size, device=graph.device)
         mean, _ = own.encode(self._matrix(graph).rows(nodes), attention)
         return mean * self._seen(graph, own)[:, None]
 
     def _seen(self, graph: BipartiteGraph, side: Side) -> Tensor:
-        """Return 1 for every entity of a side that has a pair and 0 for the others, (size,)."""
+        """Return 1 for every entity of a side that has an interaction and 0 for the others, (size,)."""
         n = graph.num_users
         degree = graph.degree[:n] if side is self.users else graph.degree[n:]
         return (degree > 0).to(side.latents.dtype)
 
     def _batch(self, graph: BipartiteGraph, batch: Batch) -> tuple[Side, BinaryRows, Tensor]:
-        """Return the side of a batch, its rows of X and its places among the side's latents."""
+        """Return the side of a batch, its rows of X and its positions among the side's latents."""
         nodes = batch.nodes
         assert nodes is not None
         rows = self._matrix(graph).rows(nodes)
@@ -292,7 +301,7 @@ class DualVAENetwork(TrainedNetwork):
         return self._rows[1]
 
     def _opposite(self, graph: BipartiteGraph, own: Side) -> tuple[Opposite, Tensor]:
-        """Return what `own` decodes against and its attention (A, m), 0 for whoever has no pair.
+        """Return what `own` decodes against and its attention (A, m), 0 for whoever has no interaction.
 
         All of it is constant until the opposite side is trained again, but for the attention of learned prototypes.
         """
@@ -319,16 +328,16 @@ def _noise(like: Tensor, batch: Batch, stream: int) -> Tensor:
     return torch.randn(like.shape, generator=generator_of(batch.seed, batch.step, stream)).to(like)
 
 
-def _start_from_factors(network: DualVAENetwork, graph: BipartiteGraph, seed: int) -> None:
+def _initialize_from_factors(network: DualVAENetwork, graph: BipartiteGraph) -> None:
     """Set the encoders so that the means are near least-squares factors, and their level near the share of ones."""
-    knobs, n = network.settings, graph.num_users
-    width = min(knobs.hidden_dim, knobs.embedding_dim) - 1  # the last latent is the level's
-    factors = least_squares_factors(graph, width, seed, **_FACTORS)
+    settings, n = network.settings, graph.num_users
+    width = min(settings.hidden_dim, settings.embedding_dim) - 1  # the last latent is the level's
+    factors = least_squares_factors(graph, width, network.seed, **LEAST_SQUARES)
     found = edge_dot(graph, factors, factors).mean().clamp(min=1e-12)
     sizes = [side.square().mean().clamp(min=1e-12) for side in (factors[:n], factors[n:])]
-    even = (sizes[1] / sizes[0]) ** 0.25  # users and items equally long
+    even = (sizes[1] / sizes[0]) ** 0.25  # users and items of equal length
     users, items = ((_LOGIT / found).sqrt() * each for each in (factors[:n] * even, factors[n:] / even))
-    share = min(1.0, graph.num_edges / (n * graph.num_items))  # repeated pairs may be more than there are places
+    share = min(1.0, graph.num_edges / (n * graph.num_items))  # duplicates may be more than there are pairs
     level = math.sqrt(math.log(_RARER / share))
     with torch.no_grad():
         for own, target, other, sign in ((network.users, users, items, 1), (network.items, items, users, -1)):
@@ -340,35 +349,43 @@ def _start_from_factors(network: DualVAENetwork, graph: BipartiteGraph, seed: in
             gram = sums.T @ sums
             gram.diagonal().add_(1e-3 * gram.diagonal().mean().clamp(min=1e-12))
             regression = torch.linalg.solve(gram, sums.T @ target)  # (width, width)
-            scale = _BENT / (sums @ regression).square().mean().sqrt().clamp(min=1e-6)
+            scale = _INPUT_SIZE / (sums @ regression).square().mean().sqrt().clamp(min=1e-6)
             # Each of the A aspects sees about 1/A of a row's sum.
-            own.table.mul_(_FADED)[:, :width] = ((other @ regression) * (scale * knobs.num_aspects)).cpu()
-            own.mean.weight.mul_(_FADED)[:width, :width] += torch.eye(width) / scale.cpu()
+            own.table.mul_(_RANDOM_SCALE)[:, :width] = ((other @ regression) * (scale * settings.num_aspects)).cpu()
+            own.mean.weight.mul_(_RANDOM_SCALE)[:width, :width] += torch.eye(width) / scale.cpu()
             own.mean.bias.zero_()[-1] = sign * level
-            own.scale.weight.mul_(_FADED)
-            own.scale.bias.zero_()[-1] = _NARROW
-            own.decoder.weight.mul_(_FADED)
+            own.scale.weight.mul_(_RANDOM_SCALE)
+            own.scale.bias.zero_()[-1] = _SCALE_LOGIT
+            own.decoder.weight.mul_(_RANDOM_SCALE)
             own.bias.zero_()
-        means = network.embeddings(graph).parts  # what the item side, which is trained first, decodes against
+        means = network.scorer(graph).parts  # what the item side, which is trained first, decodes against
         network.users.latents.copy_(means.users)
         network.items.latents.copy_(means.items)
 
 
 class DualVAE(TrainedModel):
-    """DualVAE with the contract of every model: fit, recommend, similar_items, save, load."""
+    """Two variational autoencoders, of users and of items, that decode with each other's latents.
+
+    A baseline of the paper's comparison; it scores by several latents per user and item, so it has no embeddings to
+    export, and it folds in new users by encoding their histories.
+    """
 
     name = "dualvae"
+    title = "DualVAE"
     paper = "Guo et al., DualVAE: Dual Disentangled Variational AutoEncoder for Recommendation, SDM 2024"
     settings_class = DualVAESettings
+    network_class = DualVAENetwork
     settings: DualVAESettings
+    has_vectors = False
+    search_space = {
+        "likelihood": ["poisson", "multinomial"],
+        "kl_weight": {"low": 0.03, "high": 10.0, "log": True},
+        "cl_weight": {"low": 1e-3, "high": 0.1, "log": True},
+        "row_scale": ["sum", "root"],
+        "dropout": {"low": 0.0, "high": 0.8},
+        "initialization": ["normal", "least-squares"],
+    }
 
-    def network_for(self, num_users: int, num_items: int) -> DualVAENetwork:
-        """Return the untrained network."""
-        return DualVAENetwork(num_users, num_items, self.settings, self.seed)
-
-    def start(self, graph: BipartiteGraph) -> DualVAENetwork:
-        """Return the network that training starts from."""
-        network = self.network_for(graph.num_users, graph.num_items)
-        if self.settings.start == "least-squares":
-            _start_from_factors(network, graph, self.seed)
-        return network
+    @takes(DualVAESettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

@@ -6,15 +6,15 @@ Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
     solution   P = (X^T X + lambda I)^-1,     B_ji = -P_ji / P_ii for j != i
     score      y_ui = sum_j x_uj B_ji
 
-x_uj is 1 for an item of the history (`repeats=count`: how often it occurs). Fitting inverts an m x m matrix in place: 4
-m^2 bytes (8 with precision=float64) and about m^3 multiply-adds, 0.4 GB for 10,000 items and 5.8 GB for 38,000. Data
+x_uj is 1 for an item of the history (`duplicates=count`: how often it occurs). Fitting inverts an m x m matrix in place:
+4 m^2 bytes (8 with precision=float64) and about m^3 multiply-adds, 0.4 GB for 10,000 items and 5.8 GB for 38,000. Data
 that needs more than `memory_limit` gigabytes is refused.
 
 Departure: only the `keep` weights of each column that are largest in size, of either sign, are stored, so that memory
 in use is proportional to m; keep=none stores all m^2 of them.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,11 +24,12 @@ from scipy.linalg import get_lapack_funcs
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
-from rankformer.models.base import Learned
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights, pair_matrix
+from rankformer.scoring.base import ScoreMatrix
+from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
 from rankformer.scoring.top_k import top_k
 
@@ -36,10 +37,10 @@ _ROWS_AT_ONCE = 512
 
 
 class EASESettings(ItemWeightSettings):
-    """Knobs of EASE."""
+    """Hyperparameters of EASE."""
 
     regularization: float = Field(default=200.0, gt=0)
-    """Weight lambda of the squared weights."""
+    """L2 regularization lambda of the weights."""
     keep: int | None = Field(default=200, ge=1)
     """Weights stored for each item, the largest in size; none stores all of them."""
     precision: Literal["float32", "float64"] = "float32"
@@ -49,20 +50,31 @@ class EASESettings(ItemWeightSettings):
 
 
 class EASE(ClosedFormModel):
-    """EASE with the contract of every model."""
+    """The linear model that predicts each item from all others, in closed form.
+
+    Use it for catalogues up to some ten thousand items with dense histories; it needs m^2 memory.
+    """
 
     name = "ease"
+    title = "EASE"
     paper = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
     settings_class = EASESettings
     settings: EASESettings
+    deterministic = True
+    has_vectors = False
+    search_space = {"regularization": {"low": 5.0, "high": 5000.0, "log": True}}
 
-    def solve(self, train: Interactions) -> Learned:
+    @takes(EASESettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def solve(self, graph: BipartiteGraph) -> ItemScorer:
         """Return the histories with the weights of the closed form."""
-        self._check_memory(train.num_items)
-        count_repeats = self.settings.count_repeats
-        pairs = pair_matrix(train.users, train.items, (train.num_users, train.num_items), count_repeats)
+        self._check_memory(graph.num_items)
+        count_duplicates = self.settings.count_duplicates
+        pairs = graph.interaction_matrix(count_duplicates)
         inverse = _inverse(pairs, self.settings.regularization, np.dtype(self.settings.precision))
-        return Learned(ItemScorer(_weights(inverse, self.settings.keep), pairs, count_repeats))
+        return ItemScorer(_weights(inverse, self.settings.keep), pairs, count_duplicates)
 
     def _check_memory(self, num_items: int) -> None:
         kept_too = 4 if self.settings.keep is None else 0
@@ -115,7 +127,7 @@ def _weights(inverse: NDArray[np.floating], keep: int | None) -> ItemMatrix:
     return SparseWeights.of_lists(largest.items, torch.from_numpy(values))
 
 
-class _Sizes:
+class _Sizes(ScoreMatrix):
     """Scores the weights of a column by their size; P_ii divides them all, so it need not."""
 
     def __init__(self, inverse: NDArray[np.floating]) -> None:
@@ -125,7 +137,8 @@ class _Sizes:
     def num_items(self) -> int:
         return len(self.columns)
 
-    def scores(self, users: Tensor) -> Tensor:
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         """Return |P_ji| for targets i (rows) and all j; -inf for weights of 0, the diagonal's among them."""
+        del out
         sizes = self.columns[users].abs()
         return sizes.masked_fill_(sizes == 0, float("-inf"))

@@ -1,4 +1,4 @@
-"""Fold-in rules of networks that build a user's row from the rows of its items."""
+"""Fold-in rules of networks that build a user's embedding from those of its items."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.rank_weights import RankWeights
-from rankformer.scoring.fold_in import WeightedSum
-from rankformer.scoring.rank_fold_in import RankFoldIn
+from rankformer.scoring.fold_in import RankFoldIn, WeightedSum
 
 
 def mean_rule(graph: BipartiteGraph, rows: Tensor) -> WeightedSum:
@@ -16,19 +15,19 @@ def mean_rule(graph: BipartiteGraph, rows: Tensor) -> WeightedSum:
     return WeightedSum(_items_of(graph, rows).clone(), 1.0)
 
 
-def symmetric_rule(graph: BipartiteGraph, rows: Tensor, own_row: bool = False) -> WeightedSum:
+def symmetric_rule(graph: BipartiteGraph, rows: Tensor, own_embedding: bool = False) -> WeightedSum:
     """Return v_u = sum_i rows_i / sqrt(d_u d_i), one symmetric propagation from rows (n+m, d) of all nodes."""
     shrink = graph.degree[graph.num_users :].clamp(min=1).rsqrt().to(rows.dtype).cpu()
-    return WeightedSum(_items_of(graph, rows) * shrink[:, None], 0.5, own_row)
+    return WeightedSum(_items_of(graph, rows) * shrink[:, None], 0.5, own_embedding)
 
 
-def rank_rule(graph: BipartiteGraph, start: WeightedSum, v: Tensor, layers: Iterable[nn.Module]) -> RankFoldIn:
+def rank_rule(graph: BipartiteGraph, warm_up: WeightedSum, v: Tensor, layers: Iterable[nn.Module]) -> RankFoldIn:
     """Return the users' half of a stack of Rankformer layers, with the item states that it runs against.
 
     Args:
-        graph: the training pairs.
-        start: how the users' rows before the first layer come from items.
-        v: (n+m, d) all rows before the first layer.
+        graph: the training interactions.
+        warm_up: how the users' embeddings before the first layer come from items.
+        v: (n+m, d) all embeddings before the first layer.
         layers: the `RankAttention` layers, all of one kind.
     """
     states: list[Tensor] = []
@@ -38,7 +37,7 @@ def rank_rule(graph: BipartiteGraph, start: WeightedSum, v: Tensor, layers: Iter
         weights, tau = layer.weights, layer.tau
         states.append(_items_of(graph, v).clone())
         v = layer(graph, v)
-    return RankFoldIn(start, tuple(states), weights, tau)
+    return RankFoldIn(warm_up, tuple(states), weights, tau)
 
 
 def _items_of(graph: BipartiteGraph, rows: Tensor) -> Tensor:

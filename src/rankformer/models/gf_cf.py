@@ -6,28 +6,28 @@ Shen et al., "How Powerful is Graph Convolution for Recommendation?", CIKM 2021.
     weights      W = R~^T R~ + alpha D_i^-1/2 V V^T D_i^1/2          a linear filter plus alpha times an ideal low-pass
     score        y_ui = sum_j x_uj W_ji
 
-x_u is the user's row of R: 1 for an item of the history (`repeats=count`: how often it occurs). W is never multiplied
-out (`scoring.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so rounding.
+x_u is the user's row of R: 1 for an item of the history (`duplicates=count`: how often it occurs). W is never
+multiplied out (`scoring.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so rounding.
 Departures: none in the equations; the authors' program leaves the low-pass filter out on one dataset, here that is
 `low_pass_weight=0`. Where the last singular value taken equals the next one, V is one of several choices.
 """
+
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rankformer.data.interactions import Interactions
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.structural_encoding import structural_encoding
-from rankformer.models.base import Learned
+from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.graph_filter import GraphFilter
-from rankformer.scoring.item_matrix import pair_matrix
 from rankformer.scoring.item_scorer import ItemScorer
 
 
 class GFCFSettings(ItemWeightSettings):
-    """Knobs of GF-CF."""
+    """Hyperparameters of GF-CF."""
 
     factors: int = Field(default=256, ge=1)
     """Singular vectors that the ideal low-pass filter lets through."""
@@ -36,26 +36,39 @@ class GFCFSettings(ItemWeightSettings):
 
 
 class GFCF(ClosedFormModel):
-    """GF-CF with the contract of every model."""
+    """Collaborative filtering as a fixed low-pass filter over the item graph; nothing is trained.
+
+    Use it as a quick, strong baseline on denser logs.
+    """
 
     name = "gf-cf"
+    title = "GF-CF"
     paper = "Shen et al., How Powerful is Graph Convolution for Recommendation?, CIKM 2021"
     settings_class = GFCFSettings
     settings: GFCFSettings
+    deterministic = True
+    has_vectors = False
+    search_space = {
+        "factors": {"low": 16, "high": 512, "log": True},
+        "low_pass_weight": {"low": 0.0, "high": 1.0},
+    }
 
-    def solve(self, train: Interactions) -> Learned:
+    @takes(GFCFSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def solve(self, graph: BipartiteGraph) -> ItemScorer:
         """Return the histories with the filter that their own graph gives."""
-        counted = train if self.settings.count_repeats else train.merge_repeats()
-        pairs = pair_matrix(counted.users, counted.items, (train.num_users, train.num_items), count_repeats=True)
-        matrix = GraphFilter(pairs, self._singular_vectors(counted), self.settings.low_pass_weight)
-        return Learned(ItemScorer(matrix, pairs, self.settings.count_repeats))
+        count_duplicates = self.settings.count_duplicates
+        pairs = graph.interaction_matrix(count_duplicates)
+        vectors = self._singular_vectors(graph if count_duplicates else graph.distinct())
+        return ItemScorer(GraphFilter(pairs, vectors, self.settings.low_pass_weight), pairs, count_duplicates)
 
-    def _singular_vectors(self, pairs: Interactions) -> Tensor:
+    def _singular_vectors(self, graph: BipartiteGraph) -> Tensor:
         """Return V, (m, k); no column where the low-pass filter weighs nothing."""
         if self.settings.low_pass_weight == 0:
-            return torch.zeros(pairs.num_items, 0)
-        width = min(self.settings.factors, pairs.num_users, pairs.num_items)
-        graph = BipartiteGraph.from_interactions(pairs)
-        rows = structural_encoding(graph, width, self.seed, normalized=True)[pairs.num_users :]
+            return torch.zeros(graph.num_items, 0)
+        width = min(self.settings.factors, graph.num_users, graph.num_items)
+        rows = structural_encoding(graph, width, self.seed, normalized=True)[graph.num_users :]
         # A column is a singular vector times the root of its value: at length 1 it is V's. Those beyond the rank are 0.
-        return torch.nn.functional.normalize(rows, dim=0)
+        return torch.nn.functional.normalize(rows, dim=0).cpu()

@@ -17,7 +17,7 @@ graph with random pairs in their stead, and two small graphs R and C that prefer
              + uniformity   (mean over the batch's users u of log sum_{all users w} exp(z_u . z_w); likewise for items)
              + independence mean_u log sum_c exp(b_uc c_uc)                            the views disagree ...
              + rationale    1/B sum softplus(b_u . z_j - b_u . b_i), B a full batch    ... and the rationale predicts
-             + l2           (squared length of all parameters)
+             + weight_decay / 2  (squared length of all parameters)
 
 Departures from the official code: negatives j are drawn for every step, there once an epoch; the second term of a
 position layer reads a node's own row, there by a slip of indices the mean of others (`self_feature="official"`); sums
@@ -27,7 +27,7 @@ not have, count once in the drawn graphs, one by one in A.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.edge_sampling import SampledGraphs, SamplingShares, sample_graphs, widened
 from rankformer.graph.sparse_ops import row_dot
@@ -42,40 +43,38 @@ from rankformer.layers.anchor_positions import Anchors, PositionLayer, draw_anch
 from rankformer.layers.edge_attention import EdgeAttention, attention_weights, edge_attention
 from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.seeded import generator_of
+from rankformer.losses.l2 import weight_decay
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
-from rankformer.models.base import GradientModel, TableNetwork
-from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Batch
+from rankformer.models.base import takes
+from rankformer.models.trained import TrainedModel
+from rankformer.training.network import EmbeddingNetwork
+from rankformer.training.settings import EmbeddingSettings
 
 _LARGEST_ATTENTION = 3.0
 _TABLE, _LAYERS, _ANCHORS, _PLACES = range(4)  # streams of random numbers
 
 
-class GFormerSettings(TrainingSettings):
-    """Knobs of GFormer; the defaults are its authors', at Rankformer's width, but for what validation chose.
+class GFormerSettings(
+    EmbeddingSettings,
+    defaults={
+        "epochs": 4,
+        "learning_rate": 0.01,
+        "schedule": "cosine",
+        "batch_size": 4096,
+        "validate_every": 1,
+        "clip_norm": 20.0,
+        "initialization": "xavier-uniform",
+    },
+):
+    """Hyperparameters of GFormer; the defaults are its authors' but for what validation chose.
 
-    Those are the step size (1e-3 for 100 epochs), l2 (1e-4), the numbers of layers (2) and of position layers (1), and
-    the weight of uniformity (1): experiments/LOG.md. A position layer takes over what recommending, which is without
-    it, then lacks.
+    Those are the learning rate (1e-3 for 100 epochs), weight decay (2e-4), the numbers of layers (2) and of position
+    layers (1), and the weight of uniformity (1): experiments/LOG.md. A position layer takes over what recommending,
+    which is without it, then lacks. embedding_dim must be a multiple of num_heads.
     """
 
-    epochs: int = Field(default=4, ge=1)
-    """Passes over the training pairs; the step size falls to 0 over them."""
-    learning_rate: float = Field(default=0.01, gt=0)
-    """Adam's step size."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
-    l2: float = Field(default=1.5e-4, ge=0)
-    """Weight of the squared length of all parameters, in every step."""
-    batch_size: int | None = Field(default=4096, ge=1)
-    """Pairs per step; none means all pairs in one step."""
-    validate_every: int = Field(default=1, ge=1)
-    """Epochs between validations, and between checkpoints."""
-    clip_norm: float | None = Field(default=20.0, gt=0)
-    """Longest gradient that a step uses as it is."""
-
-    embedding_dim: int = Field(default=64, ge=1)
-    """Width d of the vectors, a multiple of num_heads."""
+    weight_decay: float = Field(default=3e-4, ge=0)
+    """Weight decay of all parameters, the table among them."""
     num_layers: int = Field(default=5, ge=0)
     """Propagation layers L, in training and in recommending."""
     num_heads: int = Field(default=4, ge=1)
@@ -138,7 +137,7 @@ class TrainingRows:
     complement: Tensor
 
 
-class GFormerNetwork(TableNetwork):
+class GFormerNetwork(EmbeddingNetwork):
     """Masked encoder, position layers, attention as decoder, and two views.
 
     The draw of anchors and graphs depends on (seed, step) and on the parameters at the step that draws, the first of
@@ -146,15 +145,15 @@ class GFormerNetwork(TableNetwork):
     between epochs, so that a resumed run starts with a draw of its own, the same one.
     """
 
-    def __init__(self, num_nodes: int, settings: GFormerSettings, seed: int) -> None:
-        super().__init__(num_nodes, settings.embedding_dim, seed)
+    def __init__(self, num_users: int, num_items: int, settings: GFormerSettings) -> None:
+        super().__init__(num_users, num_items, settings, generator_of(settings.seed, 0, _TABLE))
         self.settings = settings
-        width, generator = settings.embedding_dim, generator_of(seed, 0, _LAYERS)
+        width, generator = settings.embedding_dim, generator_of(settings.seed, 0, _LAYERS)
         self.attention = EdgeAttention(width, settings.num_heads, generator)
         self.positions = nn.ModuleList(
             PositionLayer(width, generator, settings.self_feature) for _ in range(settings.position_layers)
         )
-        self.scorer = PositionLayer(width, generator, settings.self_feature).requires_grad_(False)
+        self.score_positions = PositionLayer(width, generator, settings.self_feature).requires_grad_(False)
         self._draw: tuple[int, Draw] | None = None
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
@@ -164,22 +163,18 @@ class GFormerNetwork(TableNetwork):
             layers.append(self_loop_propagation(graph, layers[-1]))
         return _sum(layers)
 
-    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+    def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
         """Return the five terms on the batch."""
-        edges = slice(None) if batch.edges is None else batch.edges
-        triple = graph.edge_users[edges], graph.edge_items[edges], batch.negatives
-        users, positives, negatives = (nodes.long() for nodes in triple)
+        triples = batch.triples(graph)
+        users, positives, negatives = (nodes.long() for nodes in (triples.users, triples.positives, triples.negatives))
         rows, settings = self.training_rows(self.draw(graph, batch)), self.settings
         share = len(users) / min(settings.batch_size or graph.num_edges, graph.num_edges)
-        squares = [parameter.square().sum() for parameter in self.parameters() if parameter.requires_grad]
-        return _sum(
-            [
-                softmax_loss(rows.z, users, positives, graph.num_users, settings.uniformity),
-                settings.independence * independence_loss(rows, users),
-                settings.rationale * share * rationale_loss(rows, users, positives, negatives),
-                l2 * _sum(squares),
-            ]
-        )
+        terms = [
+            softmax_loss(rows.z, users, positives, graph.num_users, settings.uniformity),
+            settings.independence * independence_loss(rows, users),
+            settings.rationale * share * rationale_loss(rows, users, positives, negatives),
+        ]
+        return _sum(terms) + weight_decay(self, settings.weight_decay, with_table=True)
 
     def training_rows(self, draw: Draw) -> TrainingRows:
         """Return what the loss reads under a draw of anchors and graphs."""
@@ -216,29 +211,9 @@ class GFormerNetwork(TableNetwork):
     def _sample(self, graph: BipartiteGraph, anchors: Anchors, generator: torch.Generator) -> SampledGraphs:
         """Return graphs drawn by the attention of the present parameters."""
         entries = widened(graph, self.settings.added_share, generator)
-        queries, keys, _ = self.attention.project(self.scorer(self.table, anchors))
+        queries, keys, _ = self.attention.project(self.score_positions(self.table, anchors))
         attention = attention_weights(entries, queries, keys).sum(0).clamp_(max=_LARGEST_ATTENTION)
         return sample_graphs(entries, attention, self.settings.sampling_shares(), generator)
-
-
-class GFormer(GradientModel):
-    """GFormer with the contract of every model: fit, recommend, similar_items, save, load."""
-
-    name = "gformer"
-    paper = "Li et al., Graph Transformer for Recommendation, SIGIR 2023"
-    settings_class = GFormerSettings
-    settings: GFormerSettings
-
-    def build(self, num_nodes: int) -> GFormerNetwork:
-        """Return the untrained network."""
-        return GFormerNetwork(num_nodes, self.settings, self.seed)
-
-    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
-        """Set the table to Xavier's uniform start, users and items each for themselves."""
-        generator = generator_of(self.seed, 0, _TABLE)
-        with torch.no_grad():
-            for rows in (network.table[: graph.num_users], network.table[graph.num_users :]):
-                nn.init.xavier_uniform_(rows, generator=generator)
 
 
 def softmax_loss(z: Tensor, users: Tensor, positives: Tensor, num_users: int, uniformity: float) -> Tensor:
@@ -279,3 +254,29 @@ def _sum(terms: list[Tensor]) -> Tensor:
     for term in terms[1:]:
         total = total + term
     return total
+
+
+class GFormer(TrainedModel):
+    """A graph encoder that learns from what attention found and a mask took away.
+
+    A baseline of the paper's comparison; training is the slowest of all methods here, recommending is not.
+    """
+
+    name = "gformer"
+    title = "GFormer"
+    paper = "Li et al., Graph Transformer for Recommendation, SIGIR 2023"
+    settings_class = GFormerSettings
+    network_class = GFormerNetwork
+    settings: GFormerSettings
+    search_space = {
+        "num_layers": {"low": 1, "high": 6},
+        "uniformity": {"low": 0.01, "high": 1.0, "log": True},
+        "rationale": {"low": 0.1, "high": 10.0, "log": True},
+        "independence": {"low": 1e-4, "high": 0.1, "log": True},
+        "view_weight": {"low": 0.01, "high": 1.0, "log": True},
+        "weight_decay": {"low": 3e-6, "high": 3e-2, "log": True},
+    }
+
+    @takes(GFormerSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

@@ -7,12 +7,14 @@ Sarwar et al., "Item-based Collaborative Filtering Recommendation Algorithms", W
     similarity   s_ji = c_ji / (c_jj^a c_ii^(1-a) + shrinkage),   s_ii = 0
     score        y_ui = sum_j x_uj s_ji      over the `neighbours` items j that are most similar to i
 
-x_uj is 1 for an item of the history (`repeats=count`: how often it occurs), d_u the sum of the user's row. a = 1/2 is
-the cosine, and `shrinkage` lowers it where few users stand behind it; a = 1 is the share of j's users who have i
+x_uj is 1 for an item of the history (`duplicates=count`: how often it occurs), d_u the sum of the user's row. a = 1/2
+is the cosine, and `shrinkage` lowers it where few users stand behind it; a = 1 is the fraction of j's users who have i
 (Deshpande and Karypis' conditional probability), a < 1/2 favours rare items less. p = 1 gives each user one vote.
 Departures: both papers take the neighbours of the history's items and Sarwar et al. divide by the sum of the
 similarities, here each recommended item has its neighbours and the sum stands as it is. Ties go to the lower index.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,46 +23,61 @@ from pydantic import Field
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
-from rankformer.data.interactions import Interactions
-from rankformer.models.base import Learned
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.scoring.item_matrix import SparseWeights, pair_matrix
+from rankformer.scoring.base import ScoreMatrix
+from rankformer.scoring.item_matrix import SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
 from rankformer.scoring.top_k import top_k
 
 
 class ItemKNNSettings(ItemWeightSettings):
-    """Knobs of item-kNN."""
+    """Hyperparameters of item-kNN."""
 
     neighbours: int = Field(default=100, ge=1)
     """Most similar items that are kept for each item."""
     shrinkage: float = Field(default=10.0, ge=0)
     """Added to the denominator of the similarity: how many common users it takes to be believed."""
     asymmetry: float = Field(default=0.5, ge=0, le=1)
-    """Share a of the normalisation by the history's item; 0.5 is the cosine, 1 the conditional probability."""
+    """Exponent a of the normalisation by the history's item; 0.5 is the cosine, 1 the conditional probability."""
     user_power: float = Field(default=0.0, ge=0)
     """Power p of the user's size by which a user's votes are divided; 0 for none, 1 for one vote per user."""
 
 
 class ItemKNN(ClosedFormModel):
-    """Item-kNN with the contract of every model."""
+    """Items recommended for being similar to those of the user's history.
+
+    Use it when lists must be explained by "because you bought", or as the baseline that is hard to beat on sparse logs.
+    """
 
     name = "item-knn"
+    title = "Item-kNN"
     paper = "Sarwar et al., Item-based Collaborative Filtering Recommendation Algorithms, WWW 2001"
     settings_class = ItemKNNSettings
     settings: ItemKNNSettings
+    deterministic = True
+    has_vectors = False
+    search_space = {
+        "neighbours": {"low": 10, "high": 500, "log": True},
+        "shrinkage": {"low": 1.0, "high": 500.0, "log": True},
+        "asymmetry": {"low": 0.0, "high": 1.0},
+        "user_power": {"low": 0.0, "high": 1.0},
+    }
 
-    def solve(self, train: Interactions) -> Learned:
+    @takes(ItemKNNSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def solve(self, graph: BipartiteGraph) -> ItemScorer:
         """Return the histories with the similarities of each item's neighbours."""
-        count_repeats = self.settings.count_repeats
-        pairs = pair_matrix(train.users, train.items, (train.num_users, train.num_items), count_repeats)
-        everything = torch.arange(train.num_items)
+        pairs = graph.interaction_matrix(self.settings.count_duplicates)
+        everything = torch.arange(graph.num_items)
         near = top_k(_Similarities(pairs, self.settings), everything, min(self.settings.neighbours, len(everything)))
-        weights = SparseWeights.of_lists(near.items, near.scores)
-        return Learned(ItemScorer(weights, pairs, count_repeats))
+        return ItemScorer(SparseWeights.of_lists(near.items, near.scores), pairs, self.settings.count_duplicates)
 
 
-class _Similarities:
+class _Similarities(ScoreMatrix):
     """Scores items for items, so that the search for a user's best items finds an item's neighbours too."""
 
     def __init__(self, pairs: csr_array, settings: ItemKNNSettings) -> None:
@@ -75,8 +92,9 @@ class _Similarities:
     def num_items(self) -> int:
         return int(self.left.shape[0])
 
-    def scores(self, users: Tensor) -> Tensor:
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         """Return s_ji for targets i (rows) and all j; -inf where i and j have no user in common, or are one."""
+        del out
         targets = users.numpy()
         together: NDArray[np.float64] = (self.left[targets] @ self.right).toarray()
         together[np.arange(len(targets)), targets] = 0

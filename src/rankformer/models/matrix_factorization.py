@@ -1,56 +1,62 @@
-"""Matrix factorization: a free vector for every user and item, trained to rank.
+"""Matrix factorization: a free embedding for every user and item, trained to rank.
 
 Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009.
 
     score    y_ui = z_u . z_i
 
-Learned: one table z of (n+m) x d, drawn from Normal(0, 0.1^2). Loss: BPR with one negative per pair plus `l2` on the
-rows of z that occur. It is LightGCN with no layers. Departures from the paper: Adam in place of plain gradient descent
-on single triples; every pair once per epoch in place of triples drawn with replacement; one `l2` for users, positives
-and negatives alike; no item bias.
+Learned: one table z of (n+m) x d. Loss: BPR with one negative per interaction plus `l2` on the embeddings that occur.
+It is LightGCN with no layers. Departures from the paper: Adam in place of plain gradient descent on single triples;
+every interaction once per epoch in place of triples drawn with replacement; one `l2` for users, positives and negatives
+alike; no item bias.
 """
 
-from typing import Literal
+from typing import Any
 
-from pydantic import Field
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import GradientModel, TableNetwork
-from rankformer.training.settings import TrainingSettings
+from rankformer.models.base import takes
+from rankformer.models.trained import TrainedModel
+from rankformer.training.network import RankingNetwork
+from rankformer.training.settings import RankingSettings
+
+# Without layers that normalise, good learning rates lie anywhere between those for mini-batches and the paper's
+# full-batch rate, and L2 regularization, which is all that holds the table, may weigh a lot.
+WIDE_RANGES: dict[str, Any] = {
+    "learning_rate": {"low": 1e-3, "high": 1.0, "log": True},
+    "l2": {"low": 1e-5, "high": 0.1, "log": True},
+}
 
 
-class MatrixFactorizationSettings(TrainingSettings):
-    """Knobs of matrix factorization; the defaults were chosen on validation (experiments/LOG.md)."""
-
-    epochs: int = Field(default=600, ge=1)
-    """Passes over the training pairs; the step size falls to 0 over them."""
-    learning_rate: float = Field(default=0.05, gt=0)
-    """Adam's step size."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
-    l2: float = Field(default=0.03, ge=0)
-    """Weight of the squared length of the learned rows, as they occur in a batch."""
-    embedding_dim: int = Field(default=64, ge=1)
-    """Width d of the vectors."""
+class MatrixFactorizationSettings(
+    RankingSettings, defaults={"epochs": 600, "learning_rate": 0.05, "schedule": "cosine", "l2": 0.03}
+):
+    """Hyperparameters of matrix factorization; the defaults were chosen on validation (experiments/LOG.md)."""
 
 
-class MatrixFactorizationNetwork(TableNetwork):
+class MatrixFactorizationNetwork(RankingNetwork):
     """The learned table and nothing else."""
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the table: no row depends on the graph."""
+        """Return the table: no embedding depends on the graph."""
+        del graph
         return self.table
 
 
-class MatrixFactorization(GradientModel):
-    """Matrix factorization with the contract of every model: fit, recommend, similar_items, save, load."""
+class MatrixFactorization(TrainedModel):
+    """A free embedding for every user and item, trained to rank.
+
+    Use it as the plainest trained baseline; it cannot answer for users outside its training data.
+    """
 
     name = "mf"
+    title = "MF"
     paper = "Rendle et al., BPR: Bayesian Personalized Ranking from Implicit Feedback, UAI 2009"
     settings_class = MatrixFactorizationSettings
+    network_class = MatrixFactorizationNetwork
     settings: MatrixFactorizationSettings
+    search_space = WIDE_RANGES
 
-    def build(self, num_nodes: int) -> MatrixFactorizationNetwork:
-        """Return the untrained network."""
-        return MatrixFactorizationNetwork(num_nodes, self.settings.embedding_dim, self.seed)
+    @takes(MatrixFactorizationSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

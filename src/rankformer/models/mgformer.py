@@ -13,15 +13,15 @@ phi are simplex random features, whose products estimate exp(q . k / sqrt(d)); t
 linear in the number of nodes: see `layers.kernel_attention`. A step needs the keys and values of all nodes but the
 queries of its batch only, and W_V is applied to the sums over keys, not to every node.
 
-Learned: the table x, drawn from Xavier's normal distribution, W_Q, W_K, W_V, and z. Unconfirmed: no program of the
+Learned: the table x, W_Q, W_K, W_V, and z. Unconfirmed: no program of the
 authors is known and not all of the paper could be read. The tokens, the single layer and head, the kernel, a sine of
 learned degrees and the loss are the paper's; the exact form of p, of z, of the mask's argument and of the residual are
 a reading, and so are the absence of biases, output matrix and feed-forward network. Each of these is a setting.
-Departures from DirectAU, whose loss this is: weight decay spares the table (`l2` is for its rows, 0 by default); z
-keeps 0.02 away from 0 and 1. Repeated pairs are parallel edges and count one by one.
+Departures from DirectAU, whose loss this is: weight decay spares the table (`l2` is for it, 0 by default); z
+keeps 0.02 away from 0 and 1. Duplicates are parallel edges and count one by one.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize
 
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import row_dot
 from rankformer.layers.degree_mask import DegreeMask, mask_parts
@@ -37,37 +38,35 @@ from rankformer.layers.random_features import Projection, positive_features, ran
 from rankformer.layers.seeded import generator_of, xavier_linear
 from rankformer.layers.structural_encoding import structural_encoding
 from rankformer.losses.alignment import alignment, uniformity
-from rankformer.losses.bpr import bpr_batch, bpr_full
-from rankformer.losses.weight_decay import weight_decay
-from rankformer.models.base import GradientModel, TableNetwork
-from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Batch
+from rankformer.losses.bpr import bpr
+from rankformer.losses.l2 import batch_l2, weight_decay
+from rankformer.models.base import takes
+from rankformer.models.trained import TrainedModel
+from rankformer.training.network import EmbeddingNetwork
+from rankformer.training.settings import EmbeddingSettings
 
 _WEIGHTS, _FEATURES, _SIGNS = range(3)  # streams of randomness
 
 
-class MGFormerSettings(TrainingSettings):
-    """Knobs of MGFormer; start, step size and gamma are what validation chose (experiments/LOG.md)."""
+class MGFormerSettings(
+    EmbeddingSettings,
+    defaults={
+        "epochs": 50,
+        "learning_rate": 5e-3,
+        "schedule": "cosine",
+        "batch_size": 2048,
+        "validate_every": 2,
+        "initialization": "xavier-normal",
+    },
+):
+    """Hyperparameters of MGFormer; initialization, learning rate and gamma are what validation chose."""
 
-    epochs: int = Field(default=50, ge=1)
-    """Passes over the training pairs; the step size falls to 0 over them."""
-    learning_rate: float = Field(default=5e-3, gt=0)
-    """Adam's step size."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
+    loss: Literal["alignment", "bpr"] = "alignment"
+    """What is minimised: alignment and uniformity, or BPR with one negative per interaction."""
     l2: float = Field(default=0.0, ge=0)
-    """Weight of the squared length of the learned rows, as they occur in a batch."""
-    batch_size: int | None = Field(default=2048, ge=1)
-    """Pairs per step; none means all pairs in one step."""
-    validate_every: int = Field(default=2, ge=1)
-    """Epochs between validations, and between checkpoints."""
+    """L2 regularization of the learned embeddings, as they occur in a batch."""
     weight_decay: float = Field(default=1e-6, ge=0)
     """Weight decay of all parameters but the table."""
-
-    embedding_dim: int = Field(default=64, ge=1)
-    """Width d of the vectors."""
-    start: Literal["normal", "xavier"] = "xavier"
-    """What the table starts from: Normal(0, 0.1^2), or Xavier's normal distribution."""
     encoding: Literal["add", "project", "concatenate", "none"] = "add"
     """How the structural encoding enters the tokens: added, mapped and added, concatenated and mapped, or not."""
     encoding_dim: int | None = Field(default=None, ge=1)
@@ -85,7 +84,7 @@ class MGFormerSettings(TrainingSettings):
     attention_scale: float | None = Field(default=None, gt=0)
     """What q . k is multiplied by; none means 1/sqrt(d)."""
     weights_gain: float = Field(default=1.0, gt=0)
-    """Factor of Xavier's uniform range that the matrices start from."""
+    """Factor of Xavier's uniform range that the matrices are drawn from."""
     bias: bool = False
     """Whether queries, keys and values have a bias."""
     mask: Literal["buckets", "logarithm", "none"] = "buckets"
@@ -95,17 +94,17 @@ class MGFormerSettings(TrainingSettings):
     residual: Literal["token", "table", "none"] = "token"
     """What is added to the attention's output: the token, its learned part alone, or nothing."""
     objective: Literal["alignment", "bpr"] = "alignment"
-    """What is minimised: alignment and uniformity, or BPR with one negative per pair."""
+    """What is minimised: alignment and uniformity, or BPR with one negative per interaction."""
     gamma: float = Field(default=0.5, ge=0)
     """Weight of uniformity."""
     score: Literal["dot", "cosine"] = "dot"
-    """Whether answers compare vectors as they are, or scaled to length 1 as the alignment does."""
+    """Whether recommending compares embeddings as they are, or scaled to length 1 as the alignment does."""
 
     @model_validator(mode="after")
     def _sizes_fit_together(self) -> Self:
         if self.encoding == "add" and self.encoding_dim not in (None, self.embedding_dim):
             raise ConfigError(
-                f"encoding_dim={self.encoding_dim} cannot be added to tokens of width {self.embedding_dim}; "
+                f"encoding_dim={self.encoding_dim} cannot be added to tokens of dimension {self.embedding_dim}; "
                 "use encoding='project'"
             )
         if self.projection == "simplex" and self.embedding_dim < 2:
@@ -129,20 +128,18 @@ class FeedForward(nn.Module):
         return result
 
 
-class MGFormerNetwork(TableNetwork):
+class MGFormerNetwork(EmbeddingNetwork):
     """Masked linear attention over the learned table and the structural encoding."""
 
     encoding: Tensor
     projection: Tensor
 
-    def __init__(self, num_nodes: int, settings: MGFormerSettings, seed: int) -> None:
-        d, gain = settings.embedding_dim, settings.weights_gain
-        super().__init__(num_nodes, d, seed)
+    def __init__(self, num_users: int, num_items: int, settings: MGFormerSettings) -> None:
+        d, gain, seed = settings.embedding_dim, settings.weights_gain, settings.seed
+        generator = generator_of(seed, 0, _WEIGHTS)
+        super().__init__(num_users, num_items, settings, generator)
         self.settings = settings
         self.scale = (settings.attention_scale or d**-0.5) ** 0.5  # of queries and of keys
-        generator = generator_of(seed, 0, _WEIGHTS)
-        if settings.start == "xavier":
-            nn.init.xavier_normal_(self.table, generator=generator)
         self.query, self.key, self.value = (
             xavier_linear(d, d, generator, bias=settings.bias, gain=gain) for _ in range(3)
         )
@@ -151,8 +148,18 @@ class MGFormerNetwork(TableNetwork):
         self.merge = xavier_linear(inputs, d, generator) if inputs else None
         self.block = FeedForward(d, generator, gain) if settings.block == "transformer" else None
         self.mask = None if settings.mask == "none" else DegreeMask(settings.mask)
-        self.register_buffer("encoding", torch.zeros(num_nodes, r))
+        self.register_buffer("encoding", torch.zeros(num_users + num_items, r))
         self.register_buffer("projection", self._draw_projection(seed, 0))
+
+    def initialize(self, graph: BipartiteGraph) -> None:
+        """Set what depends on the training interactions: table, structural encoding and mask."""
+        super().initialize(graph)
+        if self.mask is not None:
+            self.mask.initialise(graph)
+        if self.settings.encoding != "none":
+            normalized = self.settings.encoding_matrix == "normalized"
+            dim = self.encoding.shape[1]
+            self.encoding.copy_(structural_encoding(graph, dim, self.seed, normalized=normalized))
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
         """Return the final rows of all nodes, (n+m, d), users first."""
@@ -163,7 +170,7 @@ class MGFormerNetwork(TableNetwork):
         """Return the final rows of some nodes, (len(nodes), d): the very rows that all nodes together would get.
 
         Args:
-            graph: the training pairs.
+            graph: the training interactions.
             nodes: which nodes; all by default.
             batch: of the training step, which decides what it draws anew; without it nothing is drawn.
         """
@@ -205,23 +212,26 @@ class MGFormerNetwork(TableNetwork):
         return self._draw_projection(batch.seed, draw).to(self.projection)
 
     def _draw_projection(self, seed: int, draw: int) -> Tensor:
-        knobs, d = self.settings, self.settings.embedding_dim
-        return random_projection(knobs.projection, knobs.num_features or d, d, generator_of(seed, draw, _FEATURES))
+        settings, d = self.settings, self.settings.embedding_dim
+        return random_projection(
+            settings.projection, settings.num_features or d, d, generator_of(seed, draw, _FEATURES)
+        )
 
-    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
-        """Return the objective on the batch, with the penalties on the table's rows and on all other parameters."""
-        objective = self._bpr if self.settings.objective == "bpr" else self._alignment
-        return objective(graph, batch, l2) + weight_decay(self, self.settings.weight_decay)
+    def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
+        """Return the objective on the batch, with L2 regularization of the table and weight decay of the rest."""
+        objective = self._bpr if self.settings.loss == "bpr" else self._alignment
+        return objective(graph, batch) + weight_decay(self, self.settings.weight_decay)
 
-    def _bpr(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
-        if batch.edges is None:
-            return bpr_full(graph, self.rows(graph, None, batch), self.table, batch.negatives, l2)
-        triples = torch.stack([graph.edge_users[batch.edges], graph.edge_items[batch.edges], batch.negatives])
-        nodes, places = torch.unique(triples, return_inverse=True)
-        rows, learned = self.rows(graph, nodes, batch), embedding(nodes, self.table)
-        return bpr_batch(rows, learned, (places[0], places[1], places[2]), l2)
+    def _bpr(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
+        triples, l2 = batch.triples(graph), self.settings.l2
+        if triples.graph is not None:
+            return bpr(self.rows(graph, None, batch), triples) + batch_l2(self.table, triples, l2)
+        stacked = torch.stack([triples.users, triples.positives, triples.negatives])
+        nodes, positions = torch.unique(stacked, return_inverse=True)
+        placed = Triples(positions[0], positions[1], positions[2])
+        return bpr(self.rows(graph, nodes, batch), placed) + batch_l2(embedding(nodes, self.table), placed, l2)
 
-    def _alignment(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
+    def _alignment(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
         nodes, pairs, counts, num_users = None, None, graph.degree, graph.num_users
         if batch.edges is not None:
             # Users have the smaller numbers, so both sides of the batch stay apart when sorted together.
@@ -236,31 +246,32 @@ class MGFormerNetwork(TableNetwork):
         counts = counts.to(unit.dtype)
         spread = uniformity(unit[:num_users], counts[:num_users]) + uniformity(unit[num_users:], counts[num_users:])
         loss = alignment(cosines) + self.settings.gamma * spread / 2
+        l2 = self.settings.l2
         if l2:
             learned = self.table if nodes is None else embedding(nodes, self.table)
             loss = loss + torch.dot(learned.square().sum(1), counts) * (l2 / (2 * len(cosines)))
         return loss
 
 
-class MGFormer(GradientModel):
-    """MGFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+class MGFormer(TrainedModel):
+    """One linear attention layer over all users and items, under a learned mask by degree.
+
+    A baseline of the paper's comparison, and the model for trying losses by alignment and uniformity.
+    """
 
     name = "mgformer"
+    title = "MGFormer"
     paper = "Chen et al., Masked Graph Transformer for Large-Scale Recommendation, SIGIR 2024"
     settings_class = MGFormerSettings
+    network_class = MGFormerNetwork
     settings: MGFormerSettings
+    search_space = {
+        "gamma": {"low": 0.1, "high": 10.0, "log": True},
+        "mask": ["buckets", "logarithm", "none"],
+        "residual": ["token", "table", "none"],
+        "initialization": ["normal", "xavier-normal"],
+    }
 
-    def build(self, num_nodes: int) -> MGFormerNetwork:
-        """Return the untrained network."""
-        return MGFormerNetwork(num_nodes, self.settings, self.seed)
-
-    def initialise(self, network: TableNetwork, graph: BipartiteGraph) -> None:
-        """Set what depends on the training pairs: the structural encoding and the start of the mask."""
-        assert isinstance(network, MGFormerNetwork)
-        if network.mask is not None:
-            network.mask.initialise(graph)
-        if self.settings.encoding != "none":
-            normalized = self.settings.encoding_matrix == "normalized"
-            network.encoding.copy_(
-                structural_encoding(graph, network.encoding.shape[1], self.seed, normalized=normalized)
-            )
+    @takes(MGFormerSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

@@ -19,16 +19,16 @@ How it is computed, exactly: attention and graph bias are linear in v, so W_V an
 to the sums over keys, and once for all heads to Ahat Y; no value row of a head is ever made. Samples are gone through
 one by one (`layers.kernel_attention`), with nothing of size N x K x h kept.
 
-Learned: the table x, drawn from Normal(0, 0.1^2) or set to singular vectors, and the encoder. Departures from the
-paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and the width of z
+Learned: the table x, and the encoder. Departures from the
+paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and the dimension of z
 follow the comparison in Rankformer's paper. The edge loss is a mean over entries and heads, as in the authors' program;
 the paper's formula divides by the number of nodes instead, which is an `edge_weight` of entries / N times as much.
 Answers use the tau of training, which the program does on small graphs only. Graph biases beyond the neighbours
-themselves are not offered. Repeated pairs are parallel edges.
+themselves are not offered. Duplicates are parallel edges.
 """
 
 import math
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -36,31 +36,33 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import at_items, at_users, row_dot
 from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.kernel_attention import both_way_dots, key_sums, mapped_sums, mean_attention
 from rankformer.layers.random_features import Projection, positive_features, random_projection, scaled_linear
 from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.models.encoder import EncoderModel, EncoderNetwork, EncoderSettings
-from rankformer.training.trainer import Batch
+from rankformer.models.base import takes
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings
+from rankformer.models.trained import TrainedModel
 
 _WEIGHTS, _ANSWERS, _LAYERS = 1, 2, 3  # streams of randomness, the layers' from the last on; dropout has 0
 
 
 class NodeFormerSettings(EncoderSettings):
-    """Knobs of NodeFormer."""
+    """Hyperparameters of NodeFormer."""
 
     num_layers: int = Field(default=2, ge=1)
     """Attention layers L."""
     num_heads: int = Field(default=1, ge=1)
-    """Attention heads, each of the full width."""
+    """Attention heads, each of the full dimension."""
     num_features: int = Field(default=30, ge=1)
     """Random features M."""
     projection: Projection = "orthogonal"
     """How the rows of a random projection lie to each other: orthogonal as published, simplex or gaussian."""
-    tau: float = Field(default=0.25, gt=0)
-    """Temperature of the attention and of its noise."""
+    temperature: float = Field(default=0.25, gt=0)
+    """Temperature tau of the attention and of its noise."""
     gumbel: bool = True
     """Whether training adds Gumbel noise to the keys."""
     num_samples: int = Field(default=5, ge=1)
@@ -72,7 +74,7 @@ class NodeFormerSettings(EncoderSettings):
     edge_weight: float = Field(default=0.1, ge=0)
     """Weight of the edge loss."""
     layer_norm: bool = True
-    """Whether rows are normalised, at the input and after each layer."""
+    """Whether embeddings are normalised, at the input and after each layer."""
     residual: bool = True
     """Whether a layer adds its input."""
     activation: bool = False
@@ -111,7 +113,7 @@ class NodeFormerLayer(nn.Module):
         """Return the next (N, h) rows before dropout, and the features (queries, keys) of each head.
 
         Args:
-            graph: the training pairs.
+            graph: the training interactions.
             rows: (N, h) output of the layer before.
             projection: (M, h).
             key_weights: (N, H, K) e, the exponentials of the noise; ones without.
@@ -135,7 +137,7 @@ class NodeFormerLayer(nn.Module):
     def features(self, rows: Tensor, projection: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return the random features (queries, keys) of each head, (N, M) each."""
         heads, width = self.settings.num_heads, rows.shape[1]
-        scale = 1 / (math.sqrt(self.settings.tau) * width**0.25)
+        scale = 1 / (math.sqrt(self.settings.temperature) * width**0.25)
         queries, keys = (scaled_linear(layer, rows, scale).chunk(heads, 1) for layer in (self.query, self.key))
         return [
             (positive_features(q, projection, "row"), positive_features(k, projection, "all"))
@@ -155,9 +157,10 @@ class NodeFormerNetwork(EncoderNetwork):
 
     projections: Tensor
 
-    def __init__(self, num_nodes: int, settings: NodeFormerSettings, seed: int) -> None:
-        super().__init__(num_nodes, settings, seed)
-        width, depth, generator = settings.hidden_dim, settings.num_layers, generator_of(seed, 0, _WEIGHTS)
+    def __init__(self, num_users: int, num_items: int, settings: NodeFormerSettings) -> None:
+        super().__init__(num_users, num_items, settings)
+        width, depth, seed = settings.hidden_dim, settings.num_layers, settings.seed
+        generator = generator_of(seed, 0, _WEIGHTS)
         self.settings = settings
         self.input = uniform_linear(settings.embedding_dim, width, generator)
         self.norm = nn.LayerNorm(width) if settings.layer_norm else nn.Identity()
@@ -169,16 +172,16 @@ class NodeFormerNetwork(EncoderNetwork):
         self._batch: Batch | None = None
         self._edge_loss: Tensor | float = 0.0
 
-    def loss(self, graph: BipartiteGraph, batch: Batch, l2: float) -> Tensor:
-        """Return BPR on the batch, with the edge loss and the penalties on the table's rows and on the encoder."""
+    def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
+        """Return the ranking loss, the edge loss, L2 regularization of the table and weight decay of the encoder."""
         self._batch = batch
-        ranking = super().loss(graph, batch, l2)
+        ranking = super().loss(graph, batch)
         edge_loss, self._edge_loss = self._edge_loss, 0.0
         return ranking + edge_loss
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, output_dim); in training mode note the edge loss beside."""
-        knobs = self.settings
+        """Return the final embeddings of all nodes, (n+m, output_dim); in training mode keep the edge loss beside."""
+        settings = self.settings
         rows = self.dropout(elu(self.norm(self.input(self.table))))
         seen, score = [rows], rows.new_zeros(())
         for number, layer in enumerate(self.layers):
@@ -186,30 +189,33 @@ class NodeFormerNetwork(EncoderNetwork):
             rows, features = layer(graph, rows, projection, key_weights)
             rows = self.dropout(rows)
             seen.append(rows)
-            if self.training and knobs.edge_weight:
+            if self.training and settings.edge_weight:
                 score = score + edge_score(graph, features)
         if self.training:
-            self._edge_loss = -knobs.edge_weight / knobs.num_layers * score
-        result: Tensor = self.output(torch.cat(seen, dim=1) if knobs.jumping_knowledge else rows)
+            self._edge_loss = -settings.edge_weight / settings.num_layers * score
+        result: Tensor = self.output(torch.cat(seen, dim=1) if settings.jumping_knowledge else rows)
         return result
 
     def _draws(self, number: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the projection and the weights of the keys for a layer: fresh ones in training, else the saved."""
-        knobs = self.settings
+        settings = self.settings
         if not self.training or self._batch is None:
-            return self.projections[number], rows.new_ones(len(rows), knobs.num_heads, 1)
+            return self.projections[number], rows.new_ones(len(rows), settings.num_heads, 1)
         generator = generator_of(self._batch.seed, self._batch.step, _LAYERS + number)
         projection = self._draw_projection(generator).to(rows)
-        if not knobs.gumbel:
-            return projection, rows.new_ones(len(rows), knobs.num_heads, 1)
+        if not settings.gumbel:
+            return projection, rows.new_ones(len(rows), settings.num_heads, 1)
         noise = (
-            torch.empty(len(rows), knobs.num_heads, knobs.num_samples).exponential_(generator=generator).log_().neg_()
+            torch.empty(len(rows), settings.num_heads, settings.num_samples)
+            .exponential_(generator=generator)
+            .log_()
+            .neg_()
         )
-        return projection, noise_weights(noise.to(rows), knobs.tau)
+        return projection, noise_weights(noise.to(rows), settings.temperature)
 
     def _draw_projection(self, generator: torch.Generator) -> Tensor:
-        knobs = self.settings
-        return random_projection(knobs.projection, knobs.num_features, knobs.hidden_dim, generator)
+        settings = self.settings
+        return random_projection(settings.projection, settings.num_features, settings.hidden_dim, generator)
 
 
 def noise_weights(noise: Tensor, tau: float) -> Tensor:
@@ -228,7 +234,7 @@ def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> 
     With pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, the d_v entries of v share one log(f_v . o) / d_v.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         features: (N, M) queries f and keys k of each head.
     """
     share = (1 / (graph.degree + 1)).to(features[0][0].dtype)  # (N,) 1 / d_v
@@ -241,16 +247,28 @@ def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> 
     return total / (entries * len(features))
 
 
-class NodeFormer(EncoderModel):
-    """NodeFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+class NodeFormer(TrainedModel):
+    """Attention over all nodes by random features, with Gumbel noise on the keys and the graph as a bias.
+
+    A general graph transformer, here as a baseline of the paper's comparison.
+    """
 
     name = "nodeformer"
+    title = "NodeFormer"
     paper = (
         "Wu et al., NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification, NeurIPS 2022"
     )
     settings_class = NodeFormerSettings
+    network_class = NodeFormerNetwork
     settings: NodeFormerSettings
+    search_space = {
+        "num_layers": {"low": 1, "high": 3},
+        "temperature": {"low": 0.1, "high": 1.0, "log": True},
+        "edge_weight": {"low": 0.01, "high": 1.0, "log": True},
+        "layer_norm": [True, False],
+        **ENCODER_SPACE,
+    }
 
-    def build(self, num_nodes: int) -> NodeFormerNetwork:
-        """Return the untrained network."""
-        return NodeFormerNetwork(num_nodes, self.settings, self.seed)
+    @takes(NodeFormerSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

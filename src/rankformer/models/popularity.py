@@ -1,30 +1,47 @@
-"""Popularity: every user gets the items with the most training lines.
+"""Popularity: every user gets the items with the most training interactions.
 
-    y_ui = |{lines of item i in train}|,   ties by lower item index
+    y_ui = |{training interactions of item i}|,   ties by lower item index
 
 Nothing is learned. It is the known answer that proves an evaluator, and the floor every method has to clear.
 """
 
+from typing import Any
+
 import torch
 
-from rankformer.data.interactions import Interactions
-from rankformer.evaluation.popularity import popularity_embeddings
-from rankformer.models.base import Learned, Model, Workplace
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import takes
+from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
+from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import Constant
-from rankformer.settings import Settings
 
 
-class PopularitySettings(Settings):
-    """Popularity has no knobs."""
+class PopularitySettings(ClosedFormSettings):
+    """Popularity has no hyperparameters."""
 
 
-class Popularity(Model):
-    """Popularity with the contract of every model."""
+class Popularity(ClosedFormModel):
+    """The most frequent items of the training part, the same for everyone.
+
+    Use it as the floor that any other method has to beat.
+    """
 
     name = "popularity"
+    title = "Popularity"
     paper = "none: the most frequent items of the training part"
     settings_class = PopularitySettings
+    settings: PopularitySettings
+    deterministic = True
+    personalized = False
 
-    def learn(self, train: Interactions, valid: Interactions | None, place: Workplace) -> Learned:
-        """Return users = 1, items = line counts; a user outside the training data is a 1 like any other."""
-        return Learned(popularity_embeddings(train), Constant(torch.ones(1, 1)))
+    @takes(PopularitySettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def solve(self, graph: BipartiteGraph) -> Embeddings:
+        """Return embeddings of dimension 1: 1 for every user, known or new, and the count of each item.
+
+        Duplicates count each time. Counts are exact in float32 up to 2^24 interactions per item.
+        """
+        counts = graph.degree[graph.num_users :].float().cpu()
+        return Embeddings(torch.ones(graph.num_users, 1), counts[:, None], Constant(torch.ones(1, 1)))

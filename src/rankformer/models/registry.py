@@ -1,61 +1,82 @@
-"""Every method by its name. To add one: write its file, import it here, add its line."""
+"""Every method by its name. To add one: write its file, and import its class here; that one line enrols it everywhere.
+
+Methods of other packages join by the entry-point group `rankformer.models`, or are named as `package.module:Class`.
+"""
 
 import difflib
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from os import PathLike
 from pathlib import Path
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.models.base import Model
-from rankformer.models.difformer import DIFFormer
-from rankformer.models.dualvae import DualVAE
-from rankformer.models.ease import EASE
-from rankformer.models.gf_cf import GFCF
-from rankformer.models.gformer import GFormer
-from rankformer.models.ials import IALS
-from rankformer.models.item_knn import ItemKNN
-from rankformer.models.lightgcn import LightGCN
-from rankformer.models.matrix_factorization import MatrixFactorization
-from rankformer.models.mgformer import MGFormer
-from rankformer.models.nodeformer import NodeFormer
-from rankformer.models.popularity import Popularity
-from rankformer.models.rankformer import Rankformer
-from rankformer.models.rankformer_cl import RankformerCL
-from rankformer.models.sgformer import SGFormer
-from rankformer.models.xsimgcl import XSimGCL
-from rankformer.runs.run import load_run
+from rankformer.models.difformer import DIFFormer as DIFFormer
+from rankformer.models.dualvae import DualVAE as DualVAE
+from rankformer.models.ease import EASE as EASE
+from rankformer.models.gf_cf import GFCF as GFCF
+from rankformer.models.gformer import GFormer as GFormer
+from rankformer.models.ials import IALS as IALS
+from rankformer.models.item_knn import ItemKNN as ItemKNN
+from rankformer.models.lightgcn import LightGCN as LightGCN
+from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from rankformer.models.mgformer import MGFormer as MGFormer
+from rankformer.models.nodeformer import NodeFormer as NodeFormer
+from rankformer.models.popularity import Popularity as Popularity
+from rankformer.models.rankformer import Rankformer as Rankformer
+from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
+from rankformer.models.sgformer import SGFormer as SGFormer
+from rankformer.models.xsimgcl import XSimGCL as XSimGCL
+from rankformer.runs.saved import load_run
+
+ENTRY_POINTS = "rankformer.models"
 
 MODELS: dict[str, type[Model]] = {
-    "rankformer": Rankformer,
-    "rankformer-cl": RankformerCL,
-    "lightgcn": LightGCN,
-    "xsimgcl": XSimGCL,
-    "mf": MatrixFactorization,
-    "dualvae": DualVAE,
-    "difformer": DIFFormer,
-    "sgformer": SGFormer,
-    "gformer": GFormer,
-    "mgformer": MGFormer,
-    "nodeformer": NodeFormer,
-    "item-knn": ItemKNN,
-    "ease": EASE,
-    "ials": IALS,
-    "gf-cf": GFCF,
-    "popularity": Popularity,
+    each.name: each
+    for each in list(globals().values())
+    if isinstance(each, type) and issubclass(each, Model) and each is not Model
 }
 
 
 def model_class(name: str) -> type[Model]:
-    """Return the class of a registered method."""
-    if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known models are {', '.join(MODELS)}"
-        raise ConfigError(f"unknown model {name!r}; {hint}")
-    return MODELS[name]
+    """Return the class of a method: of this package, of an installed plug-in, or given as `package.module:Class`.
+
+    Raises:
+        ConfigError: there is no such method, or what was found is not a model.
+    """
+    if name in MODELS:
+        return MODELS[name]
+    plug_ins = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name in plug_ins:
+        return _loaded(plug_ins[name])
+    if ":" in name:
+        return _loaded(EntryPoint(name, name, ENTRY_POINTS))
+    known = [*MODELS, *plug_ins]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known models are {', '.join(known)}"
+    raise ConfigError(f"unknown model {name!r}; {hint}, or package.module:Class")
 
 
 def load_model(folder: str | PathLike[str]) -> Model:
     """Return the model saved in a run folder, whatever its method, every byte of it checked."""
     run = load_run(Path(folder))
-    if run.model not in MODELS:
-        raise RunFolderError(f"{folder} holds a model named {run.model!r}, which this version does not know")
-    return MODELS[run.model].from_run(run)
+    if run.model in MODELS:
+        return MODELS[run.model].from_run(run)
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == run.model:
+            return _loaded(point).from_run(run)
+    raise RunFolderError(
+        f"{folder} holds a model named {run.model!r}, which is neither built in nor installed as a plug-in; "
+        "load it with the class's own load(folder)"
+    )
+
+
+def _loaded(point: EntryPoint) -> type[Model]:
+    module, _, attribute = point.value.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"model {point.value!r} cannot be loaded: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Model)):
+        raise ConfigError(f"{point.value} is not a model; it must be a subclass of rankformer.models.base.Model")
+    return found

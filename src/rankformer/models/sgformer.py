@@ -10,17 +10,17 @@ Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Re
     score        y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`. LN and BN are layer and batch normalisation, the latter over all nodes, with
-running statistics when the model answers. Learned: the table x, drawn from Normal(0, 0.1^2) or set to
-singular vectors, and the encoder. Loss: BPR with one negative per pair, `l2` on the rows of x that occur.
+running statistics when the model answers. Learned: the table x and the encoder. Loss: BPR with one negative per
+interaction, `l2` on the embeddings of x that occur.
 
 Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
-the width of z are those of the comparison in Rankformer's paper. As in the authors' program, every residual of the
+the dimension of z are those of the comparison in Rankformer's paper. As in the authors' program, every residual of the
 graph branch goes to g0, and the attention's residual halves by default. The program has one weight decay and one
 dropout for each branch, here one of each serves both, and its mini-batches of nodes are not used: a step sees the
-whole graph. Repeated pairs are parallel edges.
+whole graph. Duplicates are parallel edges.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -31,44 +31,46 @@ from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.layers.simple_attention import SimpleAttention
 from rankformer.layers.simple_attention_reference import Norm
-from rankformer.models.encoder import EncoderModel, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.models.base import takes
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.models.trained import TrainedModel
 
 
 class SGFormerSettings(EncoderSettings):
-    """Knobs of SGFormer."""
+    """Hyperparameters of SGFormer."""
 
     graph_weight: float = Field(default=0.5, ge=0, le=1)
-    """Share w of the graph branch in the sum of both."""
+    """Weight w of the graph branch in the sum of both."""
     aggregate: Literal["add", "cat"] = "add"
     """How the branches meet: weighted sum, or side by side."""
     attention_layers: int = Field(default=1, ge=0)
     """Layers of the attention branch."""
     num_heads: int = Field(default=1, ge=1)
-    """Attention heads H, each of the full width; their mean counts."""
+    """Attention heads H, each of the full dimension; their mean counts."""
     norm: Norm = "frobenius"
     """What queries and keys are divided by: one norm over all nodes (as published), or each row's own."""
     attention_weight: bool = True
     """Whether values have weights of their own (off: they are the layer's input)."""
     attention_residual: bool = True
-    """Whether an attention layer keeps a share of its input."""
-    alpha: float = Field(default=0.5, ge=0, le=1)
-    """Share of an attention layer's result beside its input."""
+    """Whether an attention layer keeps 1 - alpha of its input."""
+    update_weight: float = Field(default=0.5, ge=0, le=1)
+    """Weight alpha of an attention layer's result beside its input."""
     attention_norm: bool = True
     """Whether the attention branch normalises its rows."""
     attention_activation: bool = False
-    """Whether an attention layer cuts its output at 0."""
+    """Whether an attention layer ends in a ReLU."""
     graph_layers: int = Field(default=2, ge=0)
     """Layers of the graph branch."""
     graph_layer_weight: bool = True
     """Whether graph layers have weights (off: they only propagate, unless `use_init` asks for weights)."""
     use_init: bool = False
-    """Whether the weights of a graph layer see the branch's start beside what was propagated."""
+    """Whether the weights of a graph layer see the branch's input beside what was propagated."""
     graph_residual: bool = True
-    """Whether each graph layer adds the branch's start."""
+    """Whether each graph layer adds the branch's input."""
     graph_norm: bool = True
     """Whether the graph branch normalises its columns over all nodes."""
     graph_activation: bool = True
-    """Whether a graph layer cuts its output at 0."""
+    """Whether a graph layer ends in a ReLU."""
 
 
 class AttentionLayer(nn.Module):
@@ -84,17 +86,17 @@ class AttentionLayer(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the next (N, h) rows."""
-        knobs = self.settings
+        settings = self.settings
         result: Tensor = self.attention(rows)
-        if knobs.attention_residual:
-            result = torch.lerp(rows, result, knobs.alpha)
+        if settings.attention_residual:
+            result = torch.lerp(rows, result, settings.update_weight)
         result = self.norm(result)
-        kept: Tensor = self.dropout(torch.relu(result) if knobs.attention_activation else result)
+        kept: Tensor = self.dropout(torch.relu(result) if settings.attention_activation else result)
         return kept
 
 
 class GraphLayer(nn.Module):
-    """Graph convolution with its residual to the branch's start."""
+    """Graph convolution with its residual to the branch's input."""
 
     def __init__(self, settings: SGFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
         super().__init__()
@@ -108,26 +110,26 @@ class GraphLayer(nn.Module):
         """Return the next (N, h) rows.
 
         Args:
-            graph: the training pairs.
+            graph: the training interactions.
             rows: (N, h) output of the layer before.
             start: (N, h) input of the first layer.
         """
-        knobs = self.settings
+        settings = self.settings
         result = self_loop_propagation(graph, rows)
-        if knobs.use_init:
+        if settings.use_init:
             result = torch.cat([result, start], dim=1)
         result = self.norm(self.linear(result))
-        kept: Tensor = self.dropout(torch.relu(result) if knobs.graph_activation else result)
-        return kept + start if knobs.graph_residual else kept
+        kept: Tensor = self.dropout(torch.relu(result) if settings.graph_activation else result)
+        return kept + start if settings.graph_residual else kept
 
 
 class SGFormerNetwork(EncoderNetwork):
     """Both branches and the output layer over the learned table."""
 
-    def __init__(self, num_nodes: int, settings: SGFormerSettings, seed: int) -> None:
-        super().__init__(num_nodes, settings, seed)
+    def __init__(self, num_users: int, num_items: int, settings: SGFormerSettings) -> None:
+        super().__init__(num_users, num_items, settings)
         self.graph_weight = settings.graph_weight if settings.aggregate == "add" else None
-        generator, width, drop = generator_of(seed, step=0), settings.hidden_dim, self.dropout
+        generator, width, drop = generator_of(settings.seed, step=0), settings.hidden_dim, self.dropout
         first = [uniform_linear(settings.embedding_dim, width, generator) for _ in range(2)]
         self.attention_input = InputLayer(first[0], attention_norm(settings), drop)
         self.graph_input = InputLayer(first[1], graph_norm(settings), drop)
@@ -164,14 +166,25 @@ def graph_norm(settings: SGFormerSettings) -> nn.Module:
     return nn.BatchNorm1d(settings.hidden_dim) if settings.graph_norm else nn.Identity()
 
 
-class SGFormer(EncoderModel):
-    """SGFormer with the contract of every model: fit, recommend, similar_items, save, load."""
+class SGFormer(TrainedModel):
+    """One attention layer over all nodes beside a shallow graph convolution.
+
+    A general graph transformer, here as a baseline of the paper's comparison.
+    """
 
     name = "sgformer"
+    title = "SGFormer"
     paper = "Wu et al., SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations, NeurIPS 2023"
     settings_class = SGFormerSettings
+    network_class = SGFormerNetwork
     settings: SGFormerSettings
+    search_space = {
+        "graph_layers": {"low": 1, "high": 4},
+        "graph_weight": {"low": 0.1, "high": 0.9},
+        "update_weight": {"low": 0.1, "high": 0.9},
+        **ENCODER_SPACE,
+    }
 
-    def build(self, num_nodes: int) -> SGFormerNetwork:
-        """Return the untrained network."""
-        return SGFormerNetwork(num_nodes, self.settings, self.seed)
+    @takes(SGFormerSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)

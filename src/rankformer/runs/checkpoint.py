@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a training run, readable at every instant and never half-written.
+"""Checkpoints: the whole state of a training, readable at every instant and never half-written.
 
     checkpoint/
       epoch-00000120.safetensors    every tensor: parameters, optimiser, best parameters so far
@@ -7,19 +7,25 @@
 A crash at any moment leaves `latest.json` pointing at a complete file. Nothing here can execute.
 """
 
+import hashlib
 import json
-import shutil
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save_file
+from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from rankformer.errors import RunFolderError
-from rankformer.files import atomic_path, sealed_json, sha256_of, unseal_json, write_bytes_atomic
+from rankformer.files import sha256_of, write_bytes_atomic
+from rankformer.runs.checksums import checksummed_json, read_checksummed_json
+
+LATEST = "latest.json"
+_OURS = re.compile(r"latest\.json|epoch-\d{8}\.safetensors|\.(latest\.json|epoch-\d{8}\.safetensors)\..*\.tmp")
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,13 @@ class CheckpointStore:
     def save(self, epoch: int, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint; the previous one is removed only after the new one counts."""
         target = self.folder / f"epoch-{epoch:08d}.safetensors"
-        with atomic_path(target) as temporary:
-            save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary)
-            digest = sha256_of(temporary)
+        data = tensors_to_bytes({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        digest = hashlib.sha256(data).hexdigest()
+        write_bytes_atomic(target, data)
         latest = {"file": target.name, "sha256": digest, "identity": self.identity, "numbers": numbers}
-        write_bytes_atomic(self.folder / "latest.json", sealed_json(latest))
+        write_bytes_atomic(self.folder / LATEST, checksummed_json(latest))
         for other in self.folder.iterdir():
-            if other.name not in (target.name, "latest.json"):
+            if other.name != target.name and _is_ours(other.name) and other.name != LATEST:
                 other.unlink(missing_ok=True)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -52,14 +58,14 @@ class CheckpointStore:
         Raises:
             RunFolderError: the checkpoint is damaged, or belongs to a run with other settings or data.
         """
-        pointer = self.folder / "latest.json"
+        pointer = self.folder / LATEST
         if not pointer.exists():
             return None
-        latest = unseal_json(pointer)
+        latest = read_checksummed_json(pointer)
         absent = [part for part in ("file", "sha256", "identity", "numbers") if part not in latest]
         if absent:
             raise RunFolderError(f"{pointer} has no {absent[0]}; it is not a checkpoint, start again without --resume")
-        self._check_identity(pointer, latest["identity"])
+        check_identity(pointer, self.identity, latest["identity"])
         path = self.folder / str(latest["file"])
         if path.parent != self.folder or not path.is_file():
             raise RunFolderError(f"{path} is missing; the checkpoint cannot be resumed, start again without --resume")
@@ -70,19 +76,43 @@ class CheckpointStore:
         except SafetensorError as error:
             raise RunFolderError(f"{path} is damaged ({error}); start again without --resume") from error
 
-    def remove(self) -> None:
-        """Delete the checkpoint folder; called when the finished run is on disk."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _check_identity(self, pointer: Path, found: dict[str, Any]) -> None:
-        # Compared as JSON, since that is what a tuple becomes on disk.
-        wanted = json.loads(json.dumps(self.identity))
-        for key in {**wanted, **found}:
-            if wanted.get(key) != found.get(key):
-                raise RunFolderError(
-                    f"{pointer} belongs to another run: its {key} is {_short(found.get(key))}, "
-                    f"this one's is {_short(wanted.get(key))}; resume with the same, or choose another folder"
-                )
+def check_identity(place: Path, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    """Refuse to continue a run that is of another model, of other settings or on other data.
+
+    Args:
+        place: the file that says what is there, for the message.
+        wanted: what this run is.
+        found: what the run that is there is.
+    """
+    wanted = json.loads(json.dumps(wanted))  # compared as JSON, since that is what a tuple becomes on disk
+    for key in {**wanted, **found}:
+        if wanted.get(key) != found.get(key):
+            raise RunFolderError(
+                f"{place} belongs to another run: its {key} is {_short(found.get(key))}, "
+                f"this one's is {_short(wanted.get(key))}; resume with the same, or choose another folder"
+            )
+
+
+def checkpoint_epoch(folder: Path) -> int | None:
+    """Return the epoch that a training can be resumed from, None without a checkpoint in the folder."""
+    pointer = folder / LATEST
+    return int(read_checksummed_json(pointer)["numbers"]["epoch"]) if pointer.is_file() else None
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Remove the files of a checkpoint, and the folder when nothing else is in it; the pointer goes first."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for path in sorted(folder.iterdir(), key=lambda path: path.name != LATEST):
+        if _is_ours(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _is_ours(name: str) -> bool:
+    return bool(_OURS.fullmatch(name))
 
 
 def _short(value: Any) -> str:

@@ -1,48 +1,111 @@
-"""What to train, put together from a TOML file and flags.
+"""The configuration file of a run: what to train, as TOML, read and written by the same code.
 
 model = "rankformer"
 seed = 0                 # optional
-[settings]               # of the model
+[settings]               # hyperparameters of the model; "none" stands for no value
 num_layers = 3
 [data]                   # optional: how to read DATA, the settings of `DataSource`
 k_core = 5
 """
 
+import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from rankformer.errors import ConfigError
+from rankformer.files import write_bytes_atomic
+from rankformer.settings import ModelSettings
 
-if TYPE_CHECKING:
-    from rankformer.models.base import Model
-
-KNOWN = {"model": str, "seed": int, "settings": dict, "data": dict}
 DEFAULT_MODEL = "rankformer"
+_KEYS = {"model": str, "seed": int, "settings": dict, "data": dict}
+_WORDS = {str: "a string", int: "an integer", dict: "a table"}
 
 
-def read_config(path: Path | None) -> dict[str, Any]:
-    """Return the content of a configuration file, empty without one; anything unknown in it is refused."""
+def read_configuration(path: Path | None) -> dict[str, Any]:
+    """Return the content of a configuration file, empty without one; anything unknown in it is rejected."""
     if path is None:
         return {}
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    content = read_toml(path)
     for key, value in content.items():
-        if key not in KNOWN:
-            raise ConfigError(f"{path}: unknown key {key!r}; expected {', '.join(KNOWN)}")
-        if type(value) is not KNOWN[key]:
-            raise ConfigError(f"{path}: {key} is {value!r}; expected {_WORDS[KNOWN[key]]}")
+        if key not in _KEYS:
+            raise ConfigError(f"{path}: unknown key {key!r}; expected {', '.join(_KEYS)}")
+        if type(value) is not _KEYS[key]:
+            raise ConfigError(f"{path}: {key} is {value!r}; expected {_WORDS[_KEYS[key]]}")
     _check_data_table(path, content.get("data", {}))
     return content
 
 
-_WORDS = {str: "a text", int: "a whole number", dict: "a table"}
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def write_configuration(
+    path: Path, model: str, settings: Mapping[str, Any], *, seed: int | None = None, comment: str = ""
+) -> None:
+    """Write a configuration file, atomically, that `read_configuration` gives back.
+
+    Args:
+        path: of the file.
+        model: name of the method.
+        settings: its hyperparameters.
+        seed: left out when None.
+        comment: lines of text to put at the top.
+    """
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    lines.append(f"model = {_toml(model)}")
+    lines += [] if seed is None else [f"seed = {seed}"]
+    lines += ["", "[settings]", *(f"{name} = {_toml(value)}" for name, value in settings.items())]
+    write_bytes_atomic(path, ("\n".join(lines) + "\n").encode())
+
+
+def chosen_model(configuration: Mapping[str, Any], flag: str | None) -> str:
+    """Return the name of the method that the file and the flag agree on."""
+    named = configuration.get("model")
+    if named is not None and flag is not None and named != flag:
+        raise ConfigError(f"--model {flag} contradicts model = {named!r} in the configuration; leave one of them out")
+    return flag or named or DEFAULT_MODEL
+
+
+def chosen_settings(
+    settings_class: type[ModelSettings], configuration: Mapping[str, Any], assignments: Sequence[str]
+) -> dict[str, Any]:
+    """Return the checked hyperparameters of a method: its defaults, changed by the file, changed by --set."""
+    fields = settings_class.hyperparameter_fields()
+    changes = dict(configuration.get("settings", {})) | dict(map(parse_assignment, assignments))
+    for name, value in changes.items():
+        optional = name in fields and NoneType in get_args(fields[name].annotation)
+        if optional and isinstance(value, str) and value.lower() == "none":
+            changes[name] = None
+        elif name in ModelSettings.model_fields:
+            raise ConfigError(f"unknown setting {name!r}; it is not a hyperparameter, use --{name}")
+    return settings_class(**changes).hyperparameters()
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Return key and value of `key=value`."""
+    key, sign, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not sign or not key or not value:
+        raise ConfigError(f"--set {text}: expected key=value, for example --set num_layers=3")
+    return key, parse_value(value)
+
+
+def parse_value(text: str) -> Any:
+    """Return the value that a string has in TOML, such as 3, 0.5, true or "word"; any other string stays as it is."""
+    try:
+        content = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return content["value"] if len(content) == 1 else text
 
 
 def _check_data_table(path: Path, table: dict[str, Any]) -> None:
@@ -56,37 +119,10 @@ def _check_data_table(path: Path, table: dict[str, Any]) -> None:
         raise ConfigError(f"{path}: [data] {error}") from error
 
 
-def chosen_model(config: dict[str, Any], flag: str | None) -> str:
-    """Return the name of the method that the file and the flag agree on."""
-    named = config.get("model")
-    if named is not None and flag is not None and named != flag:
-        raise ConfigError(f"--model {flag} contradicts model = {named!r} in the configuration; leave one of them out")
-    return flag or named or DEFAULT_MODEL
-
-
-def chosen_settings(method: "type[Model]", config: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the checked settings of a method: its defaults, changed by the file, changed by --set."""
-    fields = method.settings_class.model_fields
-    changes = dict(config.get("settings", {}))
-    for key, text in map(parse_assignment, assignments):
-        may_be_none = key in fields and NoneType in get_args(fields[key].annotation)
-        changes[key] = None if may_be_none and text.lower() == "none" else parse_value(text)
-    return method.settings_class(**changes).model_dump()
-
-
-def parse_assignment(text: str) -> tuple[str, str]:
-    """Return key and value of `key=value`."""
-    key, sign, value = text.partition("=")
-    key, value = key.strip(), value.strip()
-    if not sign or not key or not value:
-        raise ConfigError(f"--set {text}: expected key=value, for example --set num_layers=3")
-    return key, value
-
-
-def parse_value(text: str) -> Any:
-    """Return the value that a text has in TOML, such as 3, 0.5, true or "word"; any other text stays as it is."""
-    try:
-        content = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return content["value"] if len(content) == 1 else text
+def _toml(value: Any) -> str:
+    """Return a value as TOML writes it."""
+    if value is None:
+        return '"none"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)

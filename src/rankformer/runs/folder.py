@@ -1,71 +1,101 @@
 """The folder a training writes to: what is in it already, and whether it may be used."""
 
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rankformer.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from rankformer.data.interactions import Parts
+    from rankformer.runs.fitting import Learner
 
 
 class State(Enum):
     """What a folder holds before a training starts."""
 
-    FREE = "nothing"
-    STARTED = "a training that has not finished"
+    EMPTY = "nothing"
+    UNFINISHED = "a training that has not finished"
     FINISHED = "a finished run"
 
 
-def state_of(folder: Path) -> State:
-    """Return what the folder holds, or refuse one with files that are not ours."""
-    from rankformer.runs.run import FILES, is_run
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that holds a run, a training that has not finished, or nothing yet."""
 
-    if not folder.exists():
-        return State.FREE
-    if not folder.is_dir():
-        raise RunFolderError(f"{folder} is a file; --out needs a folder, choose another name")
-    if is_run(folder):
-        return State.FINISHED
-    found = sorted(entry.name for entry in folder.iterdir())
-    foreign = [name for name in found if name not in (*FILES, "checkpoint") and not _is_temporary(name)]
-    if (folder / "checkpoint" / "latest.json").is_file():
-        return State.STARTED
-    if foreign:
-        raise RunFolderError(f"{folder} holds other files ({foreign[0]}) and no run; choose another --out")
-    return State.STARTED if found else State.FREE
+    path: Path
 
+    @property
+    def checkpoint(self) -> Path:
+        """Where the checkpoint of a training is."""
+        return self.path / "checkpoint"
 
-def check_flags(folder: Path, state: State, resume: bool, overwrite: bool) -> None:
-    """Refuse to touch a folder that is in use, unless a flag says what to do with it."""
-    if state is State.FINISHED and not (resume or overwrite):
-        raise RunFolderError(f"{folder} holds a finished run; use --overwrite to replace it, or another --out")
-    if state is State.STARTED and not (resume or overwrite):
-        raise RunFolderError(
-            f"{folder} holds a training that has not finished; "
-            "use --resume to go on with it, --overwrite to start again, or another --out"
-        )
+    @property
+    def state(self) -> State:
+        """What the folder holds; one with files that are not ours is rejected."""
+        from rankformer.runs.checkpoint import LATEST
+        from rankformer.runs.manifest import FILES, is_run
 
+        if not self.path.exists():
+            return State.EMPTY
+        if not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file; --out needs a folder, choose another name")
+        if is_run(self.path):
+            return State.FINISHED
+        found = sorted(entry.name for entry in self.path.iterdir())
+        if (self.checkpoint / LATEST).is_file():
+            return State.UNFINISHED
+        foreign = [name for name in found if name not in (*FILES, "checkpoint") and not _is_temporary(name)]
+        if foreign:
+            raise RunFolderError(f"{self.path} holds other files ({foreign[0]}) and no run; choose another --out")
+        return State.UNFINISHED if found else State.EMPTY
 
-def clear(folder: Path) -> None:
-    """Remove the files of a run and its checkpoint, and nothing else; the manifest goes first."""
-    from rankformer.runs.run import FILES, MANIFEST
+    def claim(self, *, resume: bool, overwrite: bool) -> State:
+        """Return the state of the folder, or refuse one that is in use unless a flag says what to do with it."""
+        state = self.state
+        if state is State.FINISHED and not (resume or overwrite):
+            raise RunFolderError(f"{self.path} holds a finished run; use --overwrite to replace it, or another --out")
+        if state is State.UNFINISHED and not (resume or overwrite):
+            raise RunFolderError(
+                f"{self.path} holds a training that has not finished; "
+                "use --resume to continue it, --overwrite to start again, or another --out"
+            )
+        return state
 
-    for name in (MANIFEST, *FILES):
-        (folder / name).unlink(missing_ok=True)
-    remove_checkpoint(folder)
+    def check_finished(self, model: "Learner", parts: "Parts") -> None:
+        """Refuse to take a finished run for the one that is asked for: other model, settings, seed or data."""
+        from rankformer.runs.checkpoint import check_identity
+        from rankformer.runs.manifest import MANIFEST, read_manifest
 
+        manifest = read_manifest(self.path)
+        found: dict[str, Any] = {name: manifest[name] for name in ("model", "settings", "seed")}
+        wanted: dict[str, Any] = {
+            "model": model.name,
+            "settings": model.settings.hyperparameters(),
+            "seed": model.settings.seed,
+        }
+        data, known = manifest["data"], {"fingerprint": parts.fingerprint, "train_fingerprint": parts.train.fingerprint}
+        for key, value in known.items():
+            if key in data:
+                found["data"], wanted["data"] = data[key], value
+                break
+        check_identity(self.path / MANIFEST, wanted, found)
 
-def remove_checkpoint(folder: Path) -> None:
-    """Remove the checkpoint of a training."""
-    from rankformer.runs.checkpoint import CheckpointStore
+    def clear(self) -> None:
+        """Remove the files of a run and its checkpoint, and nothing else; the manifest goes first."""
+        from rankformer.runs.checkpoint import remove_checkpoint
+        from rankformer.runs.manifest import FILES, MANIFEST
 
-    CheckpointStore(folder / "checkpoint", {}).remove()
+        for name in (MANIFEST, *FILES):
+            (self.path / name).unlink(missing_ok=True)
+        remove_checkpoint(self.checkpoint)
 
+    def checkpoint_epoch(self) -> int | None:
+        """Return the epoch that the training can be resumed from, None without a checkpoint."""
+        from rankformer.runs.checkpoint import checkpoint_epoch
 
-def last_checkpoint(folder: Path) -> int | None:
-    """Return the epoch that a training can be resumed from, None without a checkpoint."""
-    from rankformer.files import unseal_json
-
-    pointer = folder / "checkpoint" / "latest.json"
-    return int(unseal_json(pointer)["numbers"]["epoch"]) if pointer.is_file() else None
+        return checkpoint_epoch(self.checkpoint)
 
 
 def _is_temporary(name: str) -> bool:

@@ -1,16 +1,21 @@
-"""`log.jsonl`: one JSON object per epoch and validation, kept in step with the checkpoints."""
+"""The training log: one event per epoch and validation, kept in step with the checkpoints; what it says."""
 
 import json
 import os
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rankformer.files import write_bytes_atomic
 
+LOG = "log.jsonl"
+_NOT_METRICS = {"event", "epoch", "best", "seconds"}
 
-class RunLog:
-    """Events of a run, in memory and, given a path, as lines of a file."""
+
+class TrainingLog:
+    """Events of a training, in memory and, given a path, as lines of a file."""
 
     def __init__(self, path: Path | None = None, on_event: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.path = path
@@ -41,8 +46,62 @@ class RunLog:
             return
         lines = self.path.read_text(encoding="utf-8").splitlines()[:count]
         self.events = [json.loads(line) for line in lines]
-        self.write(self.path)
+        write_bytes_atomic(self.path, "".join(json.dumps(event) + "\n" for event in self.events).encode())
 
-    def write(self, path: Path) -> None:
-        """Write all events to a file, atomically."""
-        write_bytes_atomic(path, "".join(json.dumps(event) + "\n" for event in self.events).encode())
+
+@dataclass(frozen=True)
+class TrainingHistory:
+    """How a training went.
+
+    Attributes:
+        epochs: number of epochs, 0 for methods that are solved.
+        best_epoch: epoch of the best validation, the last without any.
+        seconds: of the whole training, validations included.
+        seconds_to_best: until the best validation.
+        seconds_per_epoch: median over epochs, without validations and checkpoints; None without epochs.
+        validations: value of the metric by epoch.
+    """
+
+    epochs: int = 0
+    best_epoch: int = 0
+    seconds: float = 0.0
+    seconds_to_best: float = 0.0
+    seconds_per_epoch: float | None = None
+    validations: dict[int, float] = field(default_factory=dict)
+
+
+def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> TrainingHistory:
+    """Return how a training went by its log.
+
+    Args:
+        log: the events.
+        metric: which one to collect from the validations; the first of each by default.
+    """
+    if not log:
+        return TrainingHistory()
+    epochs = [event for event in log if event["event"] == "epoch"]
+    validations = {
+        event["epoch"]: event[metric or next(key for key in event if key not in _NOT_METRICS)]
+        for event in log
+        if event["event"] == "validation"
+    }
+    if not epochs:
+        solved = next((event["seconds"] for event in log if event["event"] == "solved"), log[-1]["seconds"])
+        return TrainingHistory(seconds=log[-1]["seconds"], seconds_to_best=solved, validations=validations)
+    best = next((event for event in reversed(log) if event.get("best")), log[-1])
+    before = [0.0, *(event["seconds"] for event in log)]
+    durations = [event["seconds"] - before[at] for at, event in enumerate(log) if event["event"] == "epoch"]
+    return TrainingHistory(
+        epochs=epochs[-1]["epoch"],
+        best_epoch=best["epoch"],
+        seconds=log[-1]["seconds"],
+        seconds_to_best=best["seconds"],
+        seconds_per_epoch=statistics.median(durations),
+        validations=validations,
+    )
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Return the events in the log of a run or an unfinished training, empty without one."""
+    path = folder / LOG
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []

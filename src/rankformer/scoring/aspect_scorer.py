@@ -20,11 +20,12 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from rankformer.data.interactions import Interactions
-from rankformer.errors import DataError, NotSupportedError
-from rankformer.layers.aspects import ACTIVATIONS, bent_products, divided_by_root, mix_aspects, weighted_bags
-from rankformer.scoring.fold_in import Histories
-from rankformer.scoring.history_scorer import Shares
-from rankformer.scoring.item_matrix import check_numbers, pair_matrix
+from rankformer.errors import DataError
+from rankformer.graph.bipartite import interaction_matrix
+from rankformer.layers.aspects import ACTIVATIONS, divided_by_root, mix_aspects, tanh_products, weighted_bags
+from rankformer.scoring.base import Scorer, check_tensor
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.histories import Histories
 
 _ENTRIES_AT_ONCE = 2**18  # of an (A, b, block) array
 
@@ -72,7 +73,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AspectScorer:
+class AspectScorer(Scorer):
     """Mean latents, decoders and the user encoder.
 
     Attributes:
@@ -83,7 +84,6 @@ class AspectScorer:
     """
 
     kind: ClassVar[str] = "aspects"
-    explains: ClassVar[bool] = False
     parts: Parts
     activation: str = "tanh"
     bounded: bool = True
@@ -91,21 +91,17 @@ class AspectScorer:
 
     @property
     def num_users(self) -> int:
-        """N."""
+        """The number of users."""
         return self.parts.users.shape[1]
 
     @property
     def num_items(self) -> int:
-        """M."""
+        """The number of items."""
         return self.parts.items.shape[1]
 
-    @property
-    def item_vectors(self) -> Tensor:
-        """All latents of each item side by side, (m, A d)."""
-        return self.parts.items.transpose(0, 1).flatten(1)
-
-    def scores(self, users: Tensor) -> Tensor:
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         """Return the scores of all items for user indices, a fresh (b, m) matrix."""
+        del out
         parts = self.parts
         z = parts.users[:, users]
         decoded = self._activate(linear(z, parts.user_weight, parts.user_bias))
@@ -113,14 +109,14 @@ class AspectScorer:
         width = max(64, _ENTRIES_AT_ONCE // max(1, len(z) * len(users)))
         for start in range(0, self.num_items, width):
             at = slice(start, start + width)
-            logits = bent_products(decoded, self._decoded_items[:, at]).baddbmm_(z, parts.items[:, at].mT)
+            logits = tanh_products(decoded, self._decoded_items[:, at]).baddbmm_(z, parts.items[:, at].mT)
             scores[:, at] = mix_aspects(logits.sigmoid_() if self.bounded else logits, parts.attention[:, at])
         return scores
 
     def for_histories(self, histories: Histories) -> "AspectScorer":
         """Return the same items for users who are what the encoder makes of their histories."""
         shape = (histories.num_users, self.num_items)
-        pairs = pair_matrix(histories.users.numpy(), histories.items.numpy(), shape)
+        pairs = interaction_matrix(histories.users.numpy(), histories.items.numpy(), shape)
         columns, ptr = (torch.from_numpy(index).long() for index in (pairs.indices, pairs.indptr))
         parts = self.parts
         sums = weighted_bags(columns, ptr, parts.encoder_table, parts.encoder_attention)
@@ -130,10 +126,20 @@ class AspectScorer:
         touched = (ptr.diff() > 0).to(means.dtype)
         return replace(self, parts=parts._replace(users=means * touched[:, None]))
 
-    def shares(self, history: Histories, item: int, user: int | None) -> Shares:
-        """Refuse: the encoder bends the sum over the history, so that it does not come apart."""
-        del history, item, user
-        raise NotSupportedError("scores of aspects are no sum over a user's history, so there are no reasons to give")
+    @property
+    def can_fold_in(self) -> bool:
+        """Always: a user is what the encoder makes of a history."""
+        return True
+
+    @property
+    def can_compare_items(self) -> bool:
+        """Always: items are compared by the cosine of their latents."""
+        return True
+
+    def similarities(self, item: int) -> Tensor:
+        """Return the cosine of each item with one, over all aspects; zero latents are similar to nothing."""
+        vectors = self.parts.items.transpose(0, 1).flatten(1)  # (m, A d)
+        return Embeddings(vectors[:0], vectors).similarities(item)
 
     def is_finite(self) -> bool:
         """Whether every number is finite."""
@@ -147,26 +153,26 @@ class AspectScorer:
         """Return the tensors, by name."""
         return self.parts._asdict()
 
-    def numbers(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the kind, the activation, the link and the encoder's scale, as JSON can hold them."""
         return {"kind": self.kind, "activation": self.activation, "bounded": self.bounded, "by_root": self.by_root}
 
     @classmethod
     def restore(
-        cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], history: Interactions
+        cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], history: Interactions
     ) -> "AspectScorer":
-        """Return the scorer that `tensors` and `numbers` described.
+        """Return the scorer that `tensors` and `metadata` described.
 
         Raises:
             DataError: they do not fit together or the history, or hold a number that cannot be.
         """
-        activation, bounded = numbers.get("activation"), numbers.get("bounded")
-        by_root = numbers.get("by_root", False)  # runs of before there was a choice do not say it
+        activation, bounded = metadata.get("activation"), metadata.get("bounded")
+        by_root = metadata.get("by_root", False)  # runs of before there was a choice do not say it
         if activation not in ACTIVATIONS or not isinstance(bounded, bool) or not isinstance(by_root, bool):
             raise DataError(f"its scorer must say its link, and an activation among {', '.join(ACTIVATIONS)}")
         parts = Parts(*(tensors[name] for name in Parts._fields))
         for name, shape in parts.shapes().items():
-            check_numbers(getattr(parts, name), name, shape)
+            check_tensor(getattr(parts, name), name, shape)
         found, expected = (parts.users.shape[1], parts.items.shape[1]), (history.num_users, history.num_items)
         if found != expected:
             raise DataError(f"its scorer has {found} users and items, its history {expected}")

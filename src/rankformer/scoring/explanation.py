@@ -1,12 +1,30 @@
 """Why an item was scored as it was: the score as an exact sum over the user's history."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class IndexedExplanation(NamedTuple):
+    """An explanation in item indices: score = sum of the item contributions + the user's + the global contribution.
+
+    Attributes:
+        score: the score that is explained.
+        items: the distinct items of the history, the largest contribution first.
+        item_contributions: what each of them contributes.
+        user_contribution: of the user's own learned embedding, 0 for methods and users without one.
+        global_contribution: of the items outside the history together: the negatives and the global terms.
+    """
+
+    score: float
+    items: list[int]
+    item_contributions: list[float]
+    user_contribution: float
+    global_contribution: float
 
 
 @dataclass(frozen=True)
 class Reason:
-    """What one item of the history brings to a score.
+    """What one item of the history contributes to a score.
 
     Attributes:
         item_id: raw id of the item.
@@ -21,16 +39,16 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The score of an item for a user: sum of the contributions + own + crowd.
+    """The score of an item for a user: sum of the reasons' contributions + user's + global contribution.
 
     Attributes:
-        user_id: raw id of the user, None for one who is only a history.
+        user_id: raw id of the user, None for a new user.
         item_id: raw id of the scored item.
         title: its title, None where it has none.
-        score: what is explained.
+        score: the score that is explained.
         reasons: the items of the history, the largest contribution first.
-        own: what the user's own learned vector brings, 0 for methods and users without one.
-        crowd: what the items outside the history bring together: the negatives and the global terms.
+        user_contribution: of the user's own learned embedding, 0 for methods and users without one.
+        global_contribution: of the items outside the history together.
     """
 
     user_id: Any
@@ -38,8 +56,8 @@ class Explanation:
     title: str | None
     score: float
     reasons: tuple[Reason, ...]
-    own: float
-    crowd: float
+    user_contribution: float
+    global_contribution: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as dictionaries and lists."""
@@ -48,8 +66,8 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"{_name(self)}: {self.score:.4f}"]
         lines += [f"  {reason.contribution:+.4f}  {_name(reason)}" for reason in self.reasons]
-        lines += [f"  {self.own:+.4f}  (the user's own vector)"] if self.own else []
-        return "\n".join([*lines, f"  {self.crowd:+.4f}  (all other items)"])
+        lines += [f"  {self.user_contribution:+.4f}  (the user's own embedding)"] if self.user_contribution else []
+        return "\n".join([*lines, f"  {self.global_contribution:+.4f}  (all other items)"])
 
 
 def _name(entry: Reason | Explanation) -> str:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from rankformer.errors import DataError
-from rankformer.scoring.item_matrix import check_numbers
+from rankformer.scoring.base import check_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class GraphFilter:
 
     @property
     def num_items(self) -> int:
-        """M."""
+        """The number of items."""
         return len(self.vectors)
 
     @cached_property
@@ -83,15 +83,15 @@ class GraphFilter:
         """Return V."""
         return {"vectors": self.vectors}
 
-    def numbers(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return alpha."""
         return {"weight": self.weight}
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
         """Return the filter that was stored, over the pairs it was made from."""
-        vectors, weight = tensors["vectors"], float(numbers["weight"])
+        vectors, weight = tensors["vectors"], float(metadata["weight"])
         if not math.isfinite(weight):
             raise DataError(f"item weights: the weight of the low-pass filter is {weight}; expected a finite number")
         width = vectors.shape[1] if vectors.ndim == 2 else 0
-        return cls(pairs, check_numbers(vectors, "vectors", (pairs.shape[1], width)), weight)
+        return cls(pairs, check_tensor(vectors, "vectors", (pairs.shape[1], width)), weight)

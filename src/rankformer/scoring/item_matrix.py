@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.errors import DataError
+from rankformer.scoring.base import check_tensor
 
 
 class ItemMatrix(Protocol):
@@ -29,7 +30,7 @@ class ItemMatrix(Protocol):
 
     @property
     def num_items(self) -> int:
-        """M."""
+        """The number of items."""
 
     def product(self, histories: csr_array) -> NDArray[np.float32]:
         """Return X W, a fresh (b, m) array, for histories X (b, m)."""
@@ -40,29 +41,18 @@ class ItemMatrix(Protocol):
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors that make up the matrix, by name."""
 
-    def numbers(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return its numbers, as JSON can hold them."""
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
-        """Return the matrix that `tensors` and `numbers` described, checked.
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
+        """Return the matrix that `tensors` and `metadata` described, checked.
 
         Args:
             tensors: by name.
-            numbers: by name.
+            metadata: by name.
             pairs: (n, m) the training histories, as the scorer counts them.
         """
-
-
-def pair_matrix(
-    users: NDArray[Any], items: NDArray[Any], shape: tuple[int, int], count_repeats: bool = False
-) -> csr_array:
-    """Return X of the given shape: 1 where a pair occurs, or how often it does."""
-    counts = csr_array((np.ones(len(users), np.float32), (users, items)), shape=shape)
-    counts.sum_duplicates()
-    if not count_repeats:
-        counts.data[:] = 1
-    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +79,7 @@ class SparseWeights:
 
     @property
     def num_items(self) -> int:
-        """M."""
+        """The number of items."""
         return len(self.offsets) - 1
 
     @cached_property
@@ -115,14 +105,14 @@ class SparseWeights:
         """Return offsets, sources and values."""
         return {"offsets": self.offsets, "sources": self.sources, "values": self.values}
 
-    def numbers(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return nothing: there are no numbers."""
         return {}
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
         """Return the matrix that was stored, every index of it checked."""
-        del numbers
+        del metadata
         offsets, sources, values = (tensors[name] for name in ("offsets", "sources", "values"))
         m, size = pairs.shape[1], len(values)
         if offsets.dtype != torch.int64 or offsets.shape != (m + 1,):
@@ -133,7 +123,7 @@ class SparseWeights:
             raise DataError(f"item weights need {size} sources of 32 bits; found {tuple(sources.shape)}")
         if size and not (int(sources.min()) >= 0 and int(sources.max()) < m):
             raise DataError(f"the sources of the item weights must lie in 0..{m - 1}")
-        return cls(offsets, sources, check_numbers(values, "values", (size,)))
+        return cls(offsets, sources, check_tensor(values, "values", (size,)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +139,7 @@ class DenseWeights:
 
     @property
     def num_items(self) -> int:
-        """M."""
+        """The number of items."""
         return len(self.weights)
 
     def product(self, histories: csr_array) -> NDArray[np.float32]:
@@ -165,22 +155,13 @@ class DenseWeights:
         """Return the weights."""
         return {"weights": self.weights}
 
-    def numbers(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return nothing: there are no numbers."""
         return {}
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
         """Return the matrix that was stored, its shape and numbers checked."""
-        del numbers
+        del metadata
         m = pairs.shape[1]
-        return cls(check_numbers(tensors["weights"], "weights", (m, m)))
-
-
-def check_numbers(values: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return a stored tensor of an item matrix, or refuse one of another shape or with numbers that are not finite."""
-    if tuple(values.shape) != shape:
-        raise DataError(f"item weights: {name} has shape {tuple(values.shape)}; expected {shape}")
-    if values.dtype != torch.float32 or not bool(torch.isfinite(values).all()):
-        raise DataError(f"item weights: {name} must hold finite numbers of 32 bits")
-    return values
+        return cls(check_tensor(tensors["weights"], "weights", (m, m)))

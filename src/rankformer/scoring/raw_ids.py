@@ -43,7 +43,7 @@ def known_entries(
 
 
 def as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:
-    """Return the ids as a list of plain values; one text is a likely slip, since it would be read letter by letter."""
+    """Return the ids as a list of plain values; one string is a likely mistake: it would be read letter by letter."""
     if isinstance(raw_ids, str | bytes):
         raise ConfigError(f"{label}={raw_ids!r}: a list of ids is needed; write [{raw_ids!r}]")
     for method in ("to_pylist", "tolist", "to_list"):  # Arrow; numpy and pandas; polars

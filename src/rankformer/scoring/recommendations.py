@@ -20,11 +20,11 @@ _SHOWN_ROWS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendations:
-    """Ranked lists, one row per place: whom it is for, the item, its score, its rank from 1, and a title if known.
+    """Ranked lists, one row per item: whom it is for, the item, its score, its rank from 1, and a title if known.
 
     Attributes:
         table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items.
-        unknown_items: for lists from histories, the raw ids of each that the model does not know and passed over.
+        unknown_items: for lists from histories, the raw ids of each that the model does not know and ignored.
         fallbacks: for lists from histories, whom popularity answered because the model knows nothing of theirs.
     """
 
@@ -36,24 +36,24 @@ class Recommendations:
     def from_lists(
         cls, names: tuple[str, str], asked_for: pa.Array, lists: TopK, item_ids: IdMap, titles: pa.Array | None
     ) -> "Recommendations":
-        """Return the table of the given lists, empty places left out.
+        """Return the table of the given lists, missing items left out.
 
         Args:
             names: what to call the column of the asker and that of the answer.
             asked_for: (b,) raw id each list is for.
             lists: (b, k) item indices and scores.
             item_ids: raw ids of the items.
-            titles: a text per item index, or None for a table without titles.
+            titles: a string per item index, or None for a table without titles.
         """
         items: NDArray[np.int64] = lists.items.cpu().numpy()
         kept = items >= 0
-        rows, places = np.nonzero(kept)
+        rows, positions = np.nonzero(kept)
         chosen = pa.array(items[kept])
         columns = {
             names[0]: asked_for.take(pa.array(rows)),
             names[1]: item_ids.ids.take(chosen),
             "score": pa.array(lists.scores.float().cpu().numpy()[kept]),
-            "rank": pa.array((places + 1).astype(np.int32)),
+            "rank": pa.array((positions + 1).astype(np.int32)),
         }
         if titles is not None:
             columns["title"] = titles.take(chosen)

@@ -10,30 +10,18 @@ would go into `torch.topk` over full rows; two facts avoid it without giving up 
    they keep what lies above the k-th value and take the lowest-numbered items at it, found on the full row.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankformer.errors import ConfigError, DataError
-from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.seen_items import SeenItems
 
 DEFAULT_BLOCK_BYTES = 16 * 2**20  # a block that stays near the last-level cache; larger ones measured slower
 _GROUP = 16  # columns per group; 32 and 64 measured a tenth slower, a second level of groups no faster
 _NEG_INF = float("-inf")
-
-
-class Scorer(Protocol):
-    """Anything that scores all items for a batch of users; `Embeddings` is one."""
-
-    @property
-    def num_items(self) -> int:
-        """How many items there are."""
-
-    def scores(self, users: Tensor) -> Tensor:
-        """Return a fresh (len(users), m) matrix, which the caller may overwrite; -inf means never to be returned."""
 
 
 class TopK(NamedTuple):
@@ -49,7 +37,7 @@ class TopK(NamedTuple):
 
 
 def top_k(
-    scorer: Scorer,
+    scorer: ScoreMatrix,
     users: Tensor,
     k: int,
     *,
@@ -65,7 +53,7 @@ def top_k(
 
     Args:
         scorer: where the scores come from.
-        users: (b,) user indices, in any order, repeats welcome.
+        users: (b,) user indices, in any order, duplicates allowed.
         k: length of the lists.
         seen: pairs that must not be returned.
         allow: (a,) item indices; when given, nothing else is returned.
@@ -78,20 +66,20 @@ def top_k(
     """
     _check(scorer, users, k, seen)
     forbidden = _forbidden(scorer.num_items, allow, block)
-    rows = max(1, max_block_bytes // max(1, scorer.num_items * _bytes_per_score(scorer)))
+    rows = max(1, max_block_bytes // max(1, scorer.num_items * scorer.score_bytes))
     with torch.no_grad():
-        score = _block_scorer(scorer, min(rows, len(users)))
+        buffer = scorer.score_buffer(min(rows, len(users)))
         parts = []
         for start in range(0, max(1, len(users)), rows):  # no users: one empty block, for the shapes
             chunk = users[start : start + rows]
-            scores = score(chunk)
+            scores = _as_floating(scorer.scores(chunk, None if buffer is None else buffer[: len(chunk)]))
             _mask(scores, chunk, seen, forbidden)
             parts.append(_select(scores, k))
     return TopK(torch.cat([part.items for part in parts]), torch.cat([part.scores for part in parts]))
 
 
 def top_k_reference(
-    scorer: Scorer,
+    scorer: ScoreMatrix,
     users: Tensor,
     k: int,
     *,
@@ -109,9 +97,9 @@ def top_k_reference(
         return _finish(values[:, :k], items[:, :k], k)
 
 
-def _check(scorer: Scorer, users: Tensor, k: int, seen: SeenItems | None) -> None:
+def _check(scorer: ScoreMatrix, users: Tensor, k: int, seen: SeenItems | None) -> None:
     if k < 1:
-        raise ConfigError(f"k={k}: a list needs at least one place; ask for k >= 1")
+        raise ConfigError(f"k={k}: a list needs at least one item; ask for k >= 1")
     if users.ndim != 1:
         raise DataError(f"users must be a flat list of indices; found shape {tuple(users.shape)}")
     if len(users) and int(users.min()) < 0:
@@ -137,23 +125,6 @@ def _forbidden(num_items: int, allow: Tensor | None, block: Tensor | None) -> Te
     if block is not None:
         closed[block.long().cpu()] = True
     return closed.nonzero().squeeze(1)
-
-
-def _bytes_per_score(scorer: Scorer) -> int:
-    return scorer.items.element_size() if isinstance(scorer, Embeddings) else 8
-
-
-def _block_scorer(scorer: Scorer, rows: int) -> Callable[[Tensor], Tensor]:
-    """Return the function from user indices to a writable score matrix.
-
-    For embeddings all blocks share one buffer: handing out and faulting in fresh pages for every block was measured
-    to take several times as long as the product itself.
-    """
-    if not isinstance(scorer, Embeddings):
-        return lambda users: _as_floating(scorer.scores(users))
-    buffer = scorer.items.new_empty((rows, scorer.num_items))
-    columns = scorer.items.T  # (d, m)
-    return lambda users: torch.mm(scorer.users[users], columns, out=buffer[: len(users)])
 
 
 def _as_floating(scores: Tensor) -> Tensor:
@@ -231,7 +202,7 @@ def _settle_ties(scores: Tensor, values: Tensor, items: Tensor) -> Tensor:
 
 
 def _finish(values: Tensor, items: Tensor, k: int) -> TopK:
-    """Return the lists with equal scores ordered by item index, and every empty place up to k marked -1."""
+    """Return the lists with equal scores ordered by item index, and every missing item up to k marked -1."""
     if bool((values[:, 1:] == values[:, :-1]).any()):
         items, order = items.sort(dim=1)
         values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)

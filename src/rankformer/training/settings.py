@@ -1,30 +1,49 @@
-"""The knobs of the training loop, inherited by the settings of every model trained by gradient."""
+"""Settings of the training loop and of embedding tables, inherited by every model trained by gradient."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from rankformer.settings import Settings
+from rankformer.settings import ModelSettings
+
+Initialization = Literal["normal", "xavier-uniform", "xavier-normal", "spectral", "least-squares"]
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(ModelSettings):
     """How a model is trained; the defaults are the paper's full-batch protocol."""
 
     epochs: int = Field(default=2000, ge=1)
-    """Most passes over the training pairs."""
+    """Most passes over the training interactions."""
     learning_rate: float = Field(default=0.1, gt=0)
-    """Adam's step size."""
+    """Learning rate of Adam."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """How the step size changes: not at all, or along half a cosine that reaches 0 after the last epoch."""
-    l2: float = Field(default=1e-4, ge=0)
-    """Weight of the squared length of the learned rows, as they occur in a batch."""
+    """How the learning rate changes: not at all, or by cosine decay to 0 after the last epoch."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Pairs per step; none means all pairs in one step."""
+    """Interactions per step; none means all of them in one step."""
     clip_norm: float | None = Field(default=None, gt=0)
-    """Longest gradient, over all parameters together, that a step uses as it is; longer ones are shortened to it."""
+    """Largest norm of the gradient over all parameters; longer gradients are scaled down to it."""
     validate_every: int = Field(default=20, ge=1)
     """Epochs between validations, and between checkpoints."""
     patience: int = Field(default=10, ge=1)
     """Validations without a better value before training stops."""
     metric: str = "ndcg@20"
-    """What the best validation is chosen by."""
+    """Metric that chooses the best epoch on the validation part."""
+
+
+class EmbeddingSettings(TrainingSettings):
+    """Settings of a model with one learned embedding table, users and items alike."""
+
+    embedding_dim: int = Field(default=64, ge=1)
+    """Dimension d of the embeddings."""
+    initialization: Initialization = "normal"
+    """What the table starts from: normal with standard deviation 0.1, Xavier's uniform or normal range, the leading
+    singular vectors of the interaction matrix, or its weighted least-squares factors."""
+
+
+class RankingSettings(EmbeddingSettings):
+    """Settings of a model whose table is trained by a ranking loss with L2 regularization."""
+
+    loss: Literal["bpr"] = "bpr"
+    """Ranking loss."""
+    l2: float = Field(default=1e-4, ge=0)
+    """L2 regularization of the learned embeddings, as they occur in a batch."""

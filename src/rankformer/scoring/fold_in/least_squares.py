@@ -1,4 +1,4 @@
-"""Fold-in of weighted least squares: the vector that fits a history best, the items being fixed.
+"""Fold-in of weighted least squares: the embedding that fits a history best, the items being fixed.
 
     A_u v_u = c sum_{e in u} q_i,      A_u = Q^T Q + lambda I + (c - 1) sum_{e in u} q_i q_i^T
 
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from rankformer.errors import DataError
-from rankformer.scoring.fold_in import Histories, Split
+from rankformer.scoring.fold_in.base import Split
+from rankformer.scoring.histories import Histories
 
 _ROWS_AT_ONCE = 1 << 14
 _NUMBERS_AT_ONCE = 1 << 21  # bounds the systems and right sides that are held together
@@ -26,14 +27,14 @@ class LeastSquares:
     """Each user solves a d x d system of its own.
 
     Attributes:
-        vectors: (m, d) Q, the items' vectors.
-        weight: c, of a pair in the history, where every other pair weighs 1.
+        vectors: (m, d) Q, the items' embeddings.
+        weight: c, of an interaction of the history, where every other pair weighs 1.
         regularization: lambda.
     """
 
     rule: ClassVar[str] = "least-squares"
     explains: ClassVar[bool] = True
-    own_row: ClassVar[bool] = False
+    own_embedding: ClassVar[bool] = False
     vectors: Tensor
     weight: float
     regularization: float
@@ -71,17 +72,17 @@ class LeastSquares:
         return Split(parts, parts.new_zeros(histories.num_users, d))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the item vectors."""
+        """Return the item embeddings."""
         return {"vectors": self.vectors}
 
-    def numbers(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the weight and the regularization."""
         return {"weight": self.weight, "regularization": self.regularization}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> Self:
+    def restore(cls, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> Self:
         """Return the rule that was stored."""
-        return cls(tensors["vectors"], float(numbers["weight"]), float(numbers["regularization"]))
+        return cls(tensors["vectors"], float(metadata["weight"]), float(metadata["regularization"]))
 
 
 def _similar_sizes(sizes: Tensor, width: int) -> Iterator[Tensor]:

@@ -1,0 +1,52 @@
+"""What one training step learns from: interactions with a negative item each, or nodes."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rankformer.graph.bipartite import BipartiteGraph
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of one step.
+
+    Attributes:
+        edges: (B,) edge numbers, or None for all edges in user order.
+        negatives: (B,) item node of each edge's negative.
+        seed: of the run.
+        step: number of this step, from 1; with the seed it decides every random draw of the step.
+        nodes: (b,) nodes of the step, in place of edges and negatives, for networks that learn from nodes.
+    """
+
+    edges: Tensor | None
+    negatives: Tensor
+    seed: int
+    step: int
+    nodes: Tensor | None = None
+
+    def triples(self, graph: BipartiteGraph) -> "Triples":
+        """Return the batch as nodes of users, positives and negatives."""
+        if self.edges is None:
+            return Triples(graph.edge_users, graph.edge_items, self.negatives, graph)
+        return Triples(graph.edge_users[self.edges], graph.edge_items[self.edges], self.negatives)
+
+
+@dataclass(frozen=True)
+class Triples:
+    """Users, positive items and negative items, (B,) each, as row numbers of an embedding matrix.
+
+    Attributes:
+        users: row of each user.
+        positives: row of each positive item.
+        negatives: row of each negative item.
+        graph: given when the triples are all edges of that graph in user order: losses then avoid B x d gathers.
+    """
+
+    users: Tensor
+    positives: Tensor
+    negatives: Tensor
+    graph: BipartiteGraph | None = None
+
+    def __len__(self) -> int:
+        return len(self.users)

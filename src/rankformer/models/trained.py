@@ -1,0 +1,61 @@
+"""`TrainedModel`: a model whose network is trained by the one training loop."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rankformer.errors import RunFolderError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import Model
+from rankformer.scoring.base import Scorer
+from rankformer.training.context import FitContext, TrainingState
+from rankformer.training.network import Network
+from rankformer.training.settings import TrainingSettings
+from rankformer.training.trainer import train
+
+
+class TrainedModel(Model):
+    """A model trained by gradient.
+
+    Attributes:
+        network_class: what is trained; called with the numbers of users and items and the settings.
+    """
+
+    network_class: ClassVar[type[Network]]
+    settings_class: ClassVar[type[TrainingSettings]]
+    settings: TrainingSettings
+
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
+        """Return the scorer of the best validation, or of the last epoch without a validation part."""
+        self.network = self.network_class(graph.num_users, graph.num_items, self.settings)
+        if context.resume_from is None:
+            self.network.initialize(graph)
+        self.network.to(self.device)
+        train(self.network, graph, self.settings, context)
+        with torch.no_grad():
+            return self.network.final_scorer(graph)
+
+    def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
+        """Return the scorer of the best validation in a training state; None without a validation."""
+        prefix = "best."
+        best = {name.removeprefix(prefix): value for name, value in state.tensors.items() if name.startswith(prefix)}
+        if not best:
+            return None
+        network = self.network_class(graph.num_users, graph.num_items, self.settings)
+        network.load_state_dict(best)
+        with torch.no_grad():
+            return network.to(self.device).scorer(graph)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the network's parameters at the best validation."""
+        return dict(self.network.state_dict())
+
+    def restore(self, parameters: dict[str, Tensor]) -> None:
+        """Take back the network's parameters."""
+        scorer = self.recommender.scorer
+        self.network = self.network_class(scorer.num_users, scorer.num_items, self.settings)
+        try:
+            self.network.load_state_dict(parameters)
+        except RuntimeError as error:
+            raise RunFolderError(f"the stored parameters do not fit a {self.name} network: {error}") from error

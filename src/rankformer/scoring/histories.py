@@ -1,0 +1,57 @@
+"""`Histories`: what a batch of users has interacted with, by item index."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_ENTRIES_AT_ONCE = 1 << 16  # bounds the (entries, d) arrays that a batch of histories needs
+
+
+class Histories(NamedTuple):
+    """The items of a batch of users; an item that is listed twice weighs twice.
+
+    Attributes:
+        users: (h,) row of each entry, ascending.
+        items: (h,) its item index.
+        num_users: b; some may have no entry.
+    """
+
+    users: Tensor
+    items: Tensor
+    num_users: int
+
+    @classmethod
+    def of(cls, users: NDArray[Any], items: NDArray[Any], num_users: int) -> "Histories":
+        """Return the histories of (row, item) pairs, in any order."""
+        order = np.argsort(users, kind="stable")
+        rows, columns = (torch.from_numpy(values[order].astype(np.int64)) for values in (users, items))
+        return cls(rows, columns, num_users)
+
+    @classmethod
+    def from_lists(cls, histories: Sequence[Sequence[int]]) -> "Histories":
+        """Return the histories given as one list of item indices per user."""
+        rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
+        return cls.of(
+            rows, np.array([item for history in histories for item in history], dtype=np.int64), len(histories)
+        )
+
+    @property
+    def sizes(self) -> Tensor:
+        """(b,) entries of each user, float64."""
+        return torch.bincount(self.users, minlength=self.num_users).double()
+
+    def pieces(self) -> Iterator["Histories"]:
+        """Yield the same users in order, in batches of bounded size; a user is never split."""
+        ends = torch.cumsum(torch.bincount(self.users, minlength=self.num_users), 0)
+        first_user = first_entry = 0
+        while first_user < self.num_users:
+            fitting = int(torch.searchsorted(ends, first_entry + _ENTRIES_AT_ONCE, right=True))
+            last_user = max(first_user + 1, min(fitting, first_user + _ENTRIES_AT_ONCE))
+            last_entry = int(ends[last_user - 1])
+            entries = slice(first_entry, last_entry)
+            yield Histories(self.users[entries] - first_user, self.items[entries], last_user - first_user)
+            first_user, first_entry = last_user, last_entry

@@ -1,0 +1,112 @@
+"""The networks that the training loop trains."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rankformer.graph.batch import Batch
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.negatives import random_bits
+from rankformer.initialization import initialize_, random_table
+from rankformer.losses import RANKING_LOSSES
+from rankformer.losses.l2 import batch_l2
+from rankformer.scoring.base import Scorer
+from rankformer.scoring.embeddings import Embeddings
+from rankformer.scoring.fold_in import FoldIn
+from rankformer.training.settings import EmbeddingSettings, RankingSettings, TrainingSettings
+
+
+class Network(nn.Module):
+    """What the training loop trains; built from the numbers of users and items and the settings of its model.
+
+    Attributes:
+        learns_from: what a step is made of: interactions with a negative item each, or nodes.
+    """
+
+    learns_from: ClassVar[Literal["interactions", "nodes"]] = "interactions"
+
+    def __init__(self, num_users: int, num_items: int, settings: TrainingSettings) -> None:
+        super().__init__()
+        self.num_users, self.num_items, self.seed = num_users, num_items, settings.seed
+        self.batch_size = settings.batch_size
+
+    @abstractmethod
+    def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
+        """Return the scalar to minimise on a batch."""
+
+    @abstractmethod
+    def scorer(self, graph: BipartiteGraph) -> Scorer:
+        """Return what scores, without noise; called at every validation."""
+
+    def final_scorer(self, graph: BipartiteGraph) -> Scorer:
+        """Return what scores after training, with everything that fold-in needs."""
+        return self.scorer(graph)
+
+    def initialize(self, graph: BipartiteGraph) -> None:
+        """Set the parameters that depend on the training interactions, before the first step."""
+
+    def batches(self, graph: BipartiteGraph, epoch: int) -> Iterator[Tensor | None]:
+        """Yield what each step of an epoch learns from: edge numbers, None for all of them."""
+        if self.batch_size is None or self.batch_size >= graph.num_edges:
+            yield None
+            return
+        numbers = torch.arange(graph.num_edges, device=graph.device)
+        # Sorting random keys is a permutation that depends on (seed, epoch) alone; -epoch keeps clear of step numbers.
+        order = torch.argsort(random_bits(self.seed, -epoch, numbers), stable=True)
+        yield from torch.split(order, self.batch_size)
+
+    def after_step(self, graph: BipartiteGraph, batch: Batch) -> None:
+        """Update buffers after the optimiser's step; every draw is decided by the batch's seed and step."""
+
+
+class EmbeddingNetwork(Network):
+    """A network over one learned table of (n+m) x d embeddings, users first."""
+
+    initial_scale: ClassVar[float] = 0.1  # root mean square of a least-squares table
+
+    def __init__(
+        self, num_users: int, num_items: int, settings: EmbeddingSettings, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__(num_users, num_items, settings)
+        self.initialization = settings.initialization
+        size = num_users, num_items, settings.embedding_dim
+        self.table = nn.Parameter(random_table(settings.initialization, *size, settings.seed, generator))
+
+    def initialize(self, graph: BipartiteGraph) -> None:
+        """Set the table to what the setting `initialization` makes of the interactions."""
+        initialize_(self.table, graph, self.initialization, self.seed, self.initial_scale)
+
+    @abstractmethod
+    def propagate(self, graph: BipartiteGraph) -> Tensor:
+        """Return the final embeddings of all nodes, (n+m, d), users first."""
+
+    def scorer(self, graph: BipartiteGraph) -> Embeddings:
+        """Return the final embeddings."""
+        z = self.propagate(graph)
+        return Embeddings(z[: graph.num_users], z[graph.num_users :])
+
+    def final_scorer(self, graph: BipartiteGraph) -> Embeddings:
+        """Return the final embeddings with the fold-in rule."""
+        return replace(self.scorer(graph), fold_in=self.fold_in(graph))
+
+    def fold_in(self, graph: BipartiteGraph) -> FoldIn | None:
+        """Return how users are embedded from their histories; None where that takes an embedding of their own."""
+        del graph
+        return None
+
+
+class RankingNetwork(EmbeddingNetwork):
+    """An embedding network trained by a ranking loss on its final embeddings, with L2 regularization of the table."""
+
+    def __init__(self, num_users: int, num_items: int, settings: RankingSettings) -> None:
+        super().__init__(num_users, num_items, settings)
+        self.ranking_loss, self.l2 = RANKING_LOSSES[settings.loss], settings.l2
+
+    def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
+        """Return the ranking loss of the batch plus the L2 regularization."""
+        triples = batch.triples(graph)
+        return self.ranking_loss(self.propagate(graph), triples) + batch_l2(self.table, triples, self.l2)
