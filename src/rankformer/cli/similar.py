@@ -25,7 +25,7 @@ def similar(
     k: Length = 10,
     json: JsonFlag = False,
 ) -> None:
-    """List the items most similar to ITEM: by the cosine of their embeddings, or by item weights where a method has those."""
+    """List the items most similar to ITEM, by the cosine of their embeddings or by item weights."""
     from rankformer.runs.saved import load_run
 
     recommender = load_run(run).recommender

@@ -8,7 +8,8 @@ With the items fixed, each user solves A_u x_u = b_u,
     A_u = Y^T Y + lambda I + (c - 1) sum_{e in u} y_i y_i^T,     b_u = c sum_{e in u} y_i,
 
 and likewise the items. A few steps of conjugate gradients from the last iteration's solution do (Takacs, Pilaszy and
-Tikk, RecSys 2011): all rows of a side step together, and A x is one thin product, one `edge_dot` and one sum over edges.
+Tikk, RecSys 2011): all rows of a side step together, and A x is one thin product, one `edge_dot` and one sum over
+edges.
 """
 
 from collections.abc import Callable

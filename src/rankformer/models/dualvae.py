@@ -26,19 +26,18 @@ Savings, all exact: the first layer is a sparse product; the second pass of a st
 f of the opposite side are computed once per phase; no array of size b x m stands (`layers.dual_decoder`).
 
 Departures from the authors' program, which was the reference, the paper's text being out of reach: s >= 1e-6 under the
-logarithm; training stops on a validation part, while theirs runs all epochs. Users and items without an
-interaction, which their program never sees, have latents and attention of 0: Y is 0 there, which adds nothing to a likelihood but the
-multinomial, whose softmax still counts it, and such an item scores 0.
+logarithm; training stops on a validation part, while theirs runs all epochs. Users and items without an interaction,
+which their program never sees, have latents and attention of 0: Y is 0 there, which adds nothing to a likelihood but
+the multinomial, whose softmax still counts it, and such an item scores 0.
 Like theirs, the prototypes c are never trained by default, though the program means them to be: `train_prototypes`. Its
 batches are always the same, in a fixed order: `shuffle`. With the multinomial likelihood sigmoids are dropped, in the
 score too, and a softmax over all columns is taken of Y. Duplicates count once.
 
-Three settings are ours. `row_scale=root` divides what a row sums up to by the root of its size, as
-Mult-VAE (Liang et al., WWW 2018) does, so that long rows do not drive the activation to its ends. `dropout` hides a
-fraction of a row from its encoder in each training step, likewise. `initialization=least-squares` starts from
-weighted least-squares factors: the encoders' weights are a regression of an entity's factors on the sum of its
-partners', so that first means are near the factors, and a last latent is the level that makes sigmoid( z . beta ) small where factors
-say nothing.
+Three settings are ours. `row_scale=root` divides what a row sums up to by the root of its size, as Mult-VAE (Liang et
+al., WWW 2018) does, so that long rows do not drive the activation to its ends. `dropout` hides a fraction of a row from
+its encoder in each training step, likewise. `initialization=least-squares` starts from weighted least-squares factors:
+the encoders' weights are a regression of an entity's factors on the sum of its partners', so that first means are near
+the factors, and a last latent is the level that makes sigmoid( z . beta ) small where factors say nothing.
 """
 
 import math

@@ -6,9 +6,9 @@ Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
     solution   P = (X^T X + lambda I)^-1,     B_ji = -P_ji / P_ii for j != i
     score      y_ui = sum_j x_uj B_ji
 
-x_uj is 1 for an item of the history (`duplicates=count`: how often it occurs). Fitting inverts an m x m matrix in place:
-4 m^2 bytes (8 with precision=float64) and about m^3 multiply-adds, 0.4 GB for 10,000 items and 5.8 GB for 38,000. Data
-that needs more than `memory_limit` gigabytes is refused.
+x_uj is 1 for an item of the history (`duplicates=count`: how often it occurs). Fitting inverts an m x m matrix in
+place: 4 m^2 bytes (8 with precision=float64) and about m^3 multiply-adds, 0.4 GB for 10,000 items and 5.8 GB for
+38,000. Data that needs more than `memory_limit` gigabytes is refused.
 
 Departure: only the `keep` weights of each column that are largest in size, of either sign, are stored, so that memory
 in use is proportional to m; keep=none stores all m^2 of them.

@@ -7,9 +7,9 @@ Shen et al., "How Powerful is Graph Convolution for Recommendation?", CIKM 2021.
     score        y_ui = sum_j x_uj W_ji
 
 x_u is the user's row of R: 1 for an item of the history (`duplicates=count`: how often it occurs). W is never
-multiplied out (`scoring.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so rounding.
-Departures: none in the equations; the authors' program leaves the low-pass filter out on one dataset, here that is
-`low_pass_weight=0`. Where the last singular value taken equals the next one, V is one of several choices.
+multiplied out (`scoring.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so
+rounding. Departures: none in the equations; the authors' program leaves the low-pass filter out on one dataset, here
+that is `low_pass_weight=0`. Where the last singular value taken equals the next one, V is one of several choices.
 """
 
 from typing import Any

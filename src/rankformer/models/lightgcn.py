@@ -8,9 +8,9 @@ He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Rec
 
 Learned: one table z^(0) of (n+m) x d. Loss: BPR with one negative per interaction plus `l2` on the embeddings of z^(0)
 that occur. Departures from the paper: it initializes from Xavier's range and regularizes the whole table;
-initialization and L2 here are those of its authors' PyTorch code; that code draws users uniformly in mini-batches, the default here is
-every interaction once in one full-batch step, the protocol of Rankformer's authors. The paper has no duplicates, here
-they are parallel edges: a pair that occurs c times weighs c times, in the sums as in the degrees.
+initialization and L2 here are those of its authors' PyTorch code; that code draws users uniformly in mini-batches, the
+default here is every interaction once in one full-batch step, the protocol of Rankformer's authors. The paper has no
+duplicates, here they are parallel edges: a pair that occurs c times weighs c times, in the sums as in the degrees.
 """
 
 from typing import Any
