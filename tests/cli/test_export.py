@@ -93,10 +93,10 @@ def test_wrong_options(cli, finished, tmp_path, monkeypatch, extra, message):
 
 def test_a_method_without_embeddings_is_refused(cli, clicks, tmp_path):
     run = tmp_path / "run"
-    assert cli("train", clicks, *CLICK_COLUMNS, "--model", "popularity", "--out", run).code == 0
+    assert cli("train", clicks, *CLICK_COLUMNS, "--model", "item-knn", "--out", run).code == 0
     outcome = cli("export", run, "--to", "numpy", "--out", tmp_path / "out")
     assert outcome.code == 2
-    assert "popularity does not score by embeddings" in outcome.error
+    assert "item-knn does not score by embeddings" in outcome.error
 
 
 def test_a_run_that_is_not_one(cli, tmp_path):
