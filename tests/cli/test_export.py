@@ -21,12 +21,9 @@ def test_the_shape_of_the_json(cli, finished, tmp_path, to):
     document = outcome.json
     assert list(document) == ["out", "metadata", "self_test"]
     assert document["out"] == str(tmp_path / "out")
-    assert (document["metadata"]["to"], document["metadata"]["num_users"], document["metadata"]["num_items"]) == (
-        to,
-        12,
-        10,
-    )
-    assert document["metadata"]["settings"]["embedding_dim"] == document["metadata"]["dimension"] == 8
+    metadata = document["metadata"]
+    assert (metadata["to"], metadata["num_users"], metadata["num_items"]) == (to, 12, 10)
+    assert metadata["settings"]["embedding_dim"] == metadata["dimension"] == 8
     assert (document["self_test"]["users"], document["self_test"]["k"]) == (12, 10)
     assert (tmp_path / "out").exists()
 

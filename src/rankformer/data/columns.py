@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.readers.base import KNOWN_NAMES, RawTable, clip
+from rankformer.data.readers import read_table
+from rankformer.data.readers.base import KNOWN_NAMES, RawTable, ReadOptions, clip
 from rankformer.errors import DataError
 
 Numbers = NDArray[Any]
@@ -26,6 +28,14 @@ class LogColumns:
     time: Numbers | None
     weight: NDArray[np.float32] | None
     title: pa.ChunkedArray | None
+
+
+def read_columns(
+    path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None
+) -> LogColumns:
+    """Return the columns of the log in a file, with the arguments of `Interactions.read`."""
+    options = ReadOptions(tuple(name for name in names.values() if name), header)
+    return pick_columns(read_table(path, format, options), names)
 
 
 def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> LogColumns:

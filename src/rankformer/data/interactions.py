@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
-from rankformer.data.columns import LogColumns, joined_ids, pick_columns
+from rankformer.data.columns import LogColumns, joined_ids, pick_columns, read_columns
 from rankformer.data.id_map import IdMap
 from rankformer.data.items import first_titles
-from rankformer.data.readers import read_table
-from rankformer.data.readers.base import KNOWN_NAMES, RawTable, ReadOptions
+from rankformer.data.readers.base import KNOWN_NAMES, RawTable
 from rankformer.data.splits import DEFAULT_PARTS, split_rows
 from rankformer.errors import ConfigError, DataError
 
@@ -303,11 +302,3 @@ class Parts(NamedTuple):
     def fingerprint(self) -> str:
         """SHA-256 over the fingerprints of the three parts: names the split in reports."""
         return hashlib.sha256(" ".join(part.fingerprint for part in self).encode()).hexdigest()
-
-
-def read_columns(
-    path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None
-) -> LogColumns:
-    """Return the columns of the log in a file, with the arguments of `Interactions.read`."""
-    named = tuple(name for name in names.values() if name)
-    return pick_columns(read_table(path, format, ReadOptions(named, header)), names)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, field_validator
 
 from rankformer.data.cleaning import distinct, k_core_mask
+from rankformer.data.columns import read_columns
 from rankformer.data.demo import DEMO_SEED, demo_log
-from rankformer.data.interactions import Interactions, Parts, read_columns
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.readers import READER_OF_SUFFIX, reader_by_name, reader_by_suffix
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_rows
