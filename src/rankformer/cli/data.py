@@ -125,14 +125,11 @@ def _show_summary(summary: dict[str, Any]) -> None:
         ],
         numbers=(*counted, "cold users", "cold items"),
     )
-    labels = list(summary["train_interactions_per_user"])
+    degrees = {side: summary[f"train_interactions_per_{side}"] for side in ("user", "item")}
     show_table(
-        ("train interactions", *labels),
-        [
-            (f"per {side}", *(f"{value:,}" for value in summary[f"train_interactions_per_{side}"].values()))
-            for side in ("user", "item")
-        ],
-        numbers=labels,
+        ("train interactions", *degrees["user"]),
+        [(f"per {side}", *(f"{count:,}" for count in counts.values())) for side, counts in degrees.items()],
+        numbers=list(degrees["user"]),
     )
     show(
         f"distinct interactions also in train: {summary['test_interactions_also_in_train']:,} of test, "

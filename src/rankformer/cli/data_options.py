@@ -36,8 +36,7 @@ def data_options(
     weight: Annotated[str | None, _column("weight", "weights; an empty name reads none")] = None,
     title: Annotated[str | None, _column("title", "item titles; an empty name reads none")] = None,
     header: Annotated[
-        bool | None,
-        _flag("--header/--no-header", "", "Whether csv and tsv files start with column names (detected by default)."),
+        bool | None, _flag("--header/--no-header", "", "Whether csv and tsv files have a header (default: detected).")
     ] = None,
     duplicates: Annotated[
         str | None, _flag("--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one.")
@@ -49,8 +48,7 @@ def data_options(
         int | None, _flag("--k-core", "K", "Distinct items that each user must have, and distinct users each item.")
     ] = None,
     split: Annotated[
-        str | None,
-        _flag("--split", "KIND", "How one log becomes three parts: random, random-per-user, last or time."),
+        str | None, _flag("--split", "KIND", "How to split one log: random, random-per-user, last or time.")
     ] = None,
     parts: Annotated[
         str | None, _flag("--parts", "A,B,C", "Shares of train, valid and test, such as 0.7,0.1,0.2.")

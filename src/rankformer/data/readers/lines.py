@@ -6,10 +6,11 @@ txt        told from the lines: two tokens on each are pairs, ragged lines are a
            tokens on every line could be either, so that has to be stated
 """
 
-from collections.abc import Callable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -100,10 +101,12 @@ def _read_adjacency(lines: _TokenLines) -> RawTable:
 
 
 def _tokenize(path: Path) -> _TokenLines:
-    chunks, counts = [], [np.empty(0, dtype=np.int64)]
+    chunks: list[pa.Array] = []
+    counts = [np.empty(0, dtype=np.int64)]
     with open_bytes(path) as stream:
-        for block in _whole_lines(stream):
-            tokens, per_line = _tokenize_block(block)
+        while block := stream.read(BLOCK_BYTES) + stream.readline():  # whole lines
+            # A byte order mark is not part of the first id.
+            tokens, per_line = _tokenize_block(block if chunks else block.removeprefix(BOM_UTF8))
             try:
                 tokens.validate(full=True)
             except pa.ArrowInvalid:
@@ -115,20 +118,6 @@ def _tokenize(path: Path) -> _TokenLines:
     if not len(filled):
         raise DataError(f"{path.name} holds only blank lines; expected `user item` on each line")
     return _TokenLines(path, pa.chunked_array(chunks, type=pa.string()), sizes[filled], filled + 1)
-
-
-def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    rest = stream.read(3)
-    rest = b"" if rest == b"\xef\xbb\xbf" else rest  # a byte order mark is not part of the first id
-    while block := stream.read(BLOCK_BYTES):
-        head, newline, tail = block.rpartition(b"\n")
-        if newline:
-            yield rest + head + newline
-            rest = tail
-        else:
-            rest += block
-    if rest:
-        yield rest
 
 
 def _tokenize_block(block: bytes) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -146,15 +135,12 @@ def _tokenize_block(block: bytes) -> tuple[pa.Array, NDArray[np.int64]]:
     return tokens, np.diff(np.searchsorted(starts, line_ends), prepend=0)
 
 
-def _reader(name: str, suffixes: tuple[str, ...], parse: Callable[[_TokenLines], RawTable]) -> Reader:
-    def read(path: Path, _options: ReadOptions) -> RawTable:
-        return parse(_tokenize(path))
-
-    return Reader(name, suffixes, read)
+def _read(path: Path, _options: ReadOptions, *, parse: Callable[[_TokenLines], RawTable]) -> RawTable:
+    return parse(_tokenize(path))
 
 
 READERS = (
-    _reader("txt", (".txt",), _read_txt),
-    _reader("pairs", (), _read_pairs),
-    _reader("adjacency", (), _read_adjacency),
+    Reader("txt", (".txt",), partial(_read, parse=_read_txt)),
+    Reader("pairs", (), partial(_read, parse=_read_pairs)),
+    Reader("adjacency", (), partial(_read, parse=_read_adjacency)),
 )
