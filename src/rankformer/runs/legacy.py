@@ -27,8 +27,8 @@ def upgrade_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
         scorer["count_duplicates"] = scorer.pop("count_repeats")
     rule = upgraded.pop("fold_in", None)
     if isinstance(rule, dict) and "own_row" in rule:
-        rule = {**rule, "own_embedding": rule["own_row"]}
-    if scorer.get("kind") == "embeddings":
+        rule = {("own_embedding" if name == "own_row" else name): value for name, value in rule.items()}
+    if scorer.get("kind") == "embeddings" or rule is not None:
         scorer["fold_in"] = rule
     upgraded["scorer"] = scorer
     return upgraded

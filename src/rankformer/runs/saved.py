@@ -38,7 +38,7 @@ from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
 from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
 from rankformer.scoring.recommender import Recommender
-from rankformer.scoring.stored import restore_scorer
+from rankformer.scoring.stored import SCORERS, restore_scorer
 
 T = TypeVar("T")
 
@@ -78,6 +78,9 @@ def save_run(folder: Path, run: Run) -> None:
     An older run in the same folder stops counting before its files are replaced.
     """
     recommender = run.recommender
+    scorer = recommender.scorer.metadata()
+    if scorer["kind"] not in SCORERS:
+        raise RunFolderError(f"a {scorer['kind']!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
@@ -103,7 +106,7 @@ def save_run(folder: Path, run: Run) -> None:
         "data": {**run.data, "history": history.name},
         "metrics": run.metrics,
         "protocol": run.protocol,
-        "scorer": recommender.scorer.metadata(),
+        "scorer": scorer,
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
     for name in (*FILES, MANIFEST):

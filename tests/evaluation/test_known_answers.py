@@ -8,18 +8,17 @@ import pytest
 
 from rankformer.data.interactions import Interactions
 from rankformer.evaluation.evaluator import evaluate
-from rankformer.evaluation.popularity import popularity_embeddings
-from rankformer.scoring.recommender import Recommender
+from rankformer.models.popularity import Popularity
 
 ROOT = os.environ.get("RANKFORMER_DATA")
 NAMES = ("ndcg@20", "recall@20", "recall_capped@20")
 
 
 def recommender_of(train):
-    return Recommender(popularity_embeddings(train), train.user_ids, train.item_ids, train)
+    return Popularity().fit(train).recommender
 
 
-def test_repeated_lines_count_and_ties_go_to_the_lower_item():
+def test_duplicates_count_and_ties_go_to_the_lower_item():
     train = Interactions.from_indices([0, 0, 1, 1], [3, 3, 2, 1], 3, 5)
     rows = recommender_of(train).recommend([2], k=5).to_dicts()
     assert [(row["item_id"], row["score"]) for row in rows] == [(3, 2.0), (1, 1.0), (2, 1.0), (0, 0.0), (4, 0.0)]

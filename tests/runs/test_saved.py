@@ -19,19 +19,21 @@ from safetensors.torch import load_file, save_file
 import rankformer
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.scoring.embeddings import Embeddings
 from rankformer.errors import RunFolderError
-from rankformer.files import sealed_json, sha256_of
+from rankformer.files import sha256_of
 from rankformer.models.ease import EASE
 from rankformer.models.gf_cf import GFCF
 from rankformer.models.ials import IALS
 from rankformer.models.popularity import Popularity
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.registry import load_model
+from rankformer.runs.checksums import checksummed_json
+from rankformer.runs.manifest import FILES, MANIFEST, is_run, read_manifest
+from rankformer.runs.saved import Run, load_run, save_run
+from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.recommender import Recommender
-from rankformer.runs.run import FILES, MANIFEST, Run, is_run, load_run, read_manifest, save_run
 
-USERS, ITEMS, WIDTH = 6, 9, 4
+USERS, ITEMS, DIM = 6, 9, 4
 ITEM_IDS = pa.array([f"item-{number}" for number in range(ITEMS)])
 
 
@@ -41,13 +43,13 @@ def make_run(seed=0, user_ids=None, item_ids=ITEM_IDS, titles=None, **changes):
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     users, items = rng.integers(0, n, 20).astype(np.int32), rng.integers(0, m, 20).astype(np.int32)
     history = Interactions(users, items, user_map, item_map, item_titles=titles, name=f"log-{seed}")
-    vectors = [torch.randn(size, WIDTH, generator=generator) for size in (n, m)]
+    vectors = [torch.randn(size, DIM, generator=generator) for size in (n, m)]
     given = {
         "model": "toy",
-        "settings": {"knob": seed},
+        "settings": {"strength": seed},
         "seed": seed,
         "recommender": Recommender(Embeddings(*vectors), user_map, item_map, history),
-        "parameters": {"table": torch.randn(n + m, WIDTH, generator=generator)},
+        "parameters": {"table": torch.randn(n + m, DIM, generator=generator)},
         "log": [{"event": "epoch", "epoch": 1, "loss": 0.5 + seed}, {"event": "validation", "text": "☃\u2028"}],
         "data": {"source": "ütf"},
         "metrics": {"ndcg@20": 0.25},
@@ -185,14 +187,18 @@ def test_files_of_two_runs_do_not_mix(folder, tmp_path):
         (folder / name).write_bytes(kept)
 
 
-def reseal(folder, change=lambda manifest: None):
-    """Write the manifest again, as one who wants to be believed would: checksums and seal are right."""
+def rewrite(folder, change=lambda manifest: None):
+    """Write the manifest again, as one who wants to be believed would: every checksum is right."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
-    del manifest["seal"]
+    del manifest["checksum"]
     for name in FILES:
         manifest["files"][name] = {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size}
     manifest = change(manifest) or manifest
-    (folder / MANIFEST).write_bytes(sealed_json(manifest))
+    (folder / MANIFEST).write_bytes(checksummed_json(manifest))
+
+
+def drop(manifest, name):
+    return {key: value for key, value in manifest.items() if key != name}
 
 
 def write_history(folder, users, items):
@@ -217,7 +223,7 @@ def write_history(folder, users, items):
 )
 def test_a_history_that_points_nowhere_is_refused_though_its_checksum_is_right(folder, users, items):
     write_history(folder, users, items)
-    reseal(folder)
+    rewrite(folder)
     with pytest.raises(RunFolderError, match=r"history\.parquet"):
         load_run(folder)
 
@@ -233,20 +239,20 @@ def change_tensors(folder, change):
     [
         lambda tensors: tensors.pop("users"),
         lambda tensors: tensors.pop("items"),
-        lambda tensors: tensors.update(users=torch.zeros(USERS + 1, WIDTH)),
-        lambda tensors: tensors.update(items=torch.zeros(ITEMS - 1, WIDTH)),
-        lambda tensors: tensors.update(items=torch.zeros(ITEMS, WIDTH + 1)),
+        lambda tensors: tensors.update(users=torch.zeros(USERS + 1, DIM)),
+        lambda tensors: tensors.update(items=torch.zeros(ITEMS - 1, DIM)),
+        lambda tensors: tensors.update(items=torch.zeros(ITEMS, DIM + 1)),
         lambda tensors: tensors.update(items=torch.zeros(ITEMS)),
-        lambda tensors: tensors.update(items=torch.full((ITEMS, WIDTH), float("nan"))),
-        lambda tensors: tensors.update(users=torch.full((USERS, WIDTH), float("inf"))),
-        lambda tensors: tensors.update(users=torch.zeros(USERS, WIDTH, dtype=torch.int64)),
-        lambda tensors: tensors.update(items=torch.zeros(ITEMS, WIDTH, dtype=torch.float16)),
-        lambda tensors: tensors.update(items=torch.zeros(ITEMS, WIDTH, dtype=torch.float64)),
+        lambda tensors: tensors.update(items=torch.full((ITEMS, DIM), float("nan"))),
+        lambda tensors: tensors.update(users=torch.full((USERS, DIM), float("inf"))),
+        lambda tensors: tensors.update(users=torch.zeros(USERS, DIM, dtype=torch.int64)),
+        lambda tensors: tensors.update(items=torch.zeros(ITEMS, DIM, dtype=torch.float16)),
+        lambda tensors: tensors.update(items=torch.zeros(ITEMS, DIM, dtype=torch.float64)),
     ],
 )
 def test_embeddings_that_do_not_fit_are_refused_though_their_checksum_is_right(folder, change):
     change_tensors(folder, change)
-    reseal(folder)
+    rewrite(folder)
     with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
         load_run(folder)
 
@@ -264,7 +270,7 @@ def test_embeddings_that_do_not_fit_are_refused_though_their_checksum_is_right(f
 )
 def test_ids_that_cannot_be_are_refused_though_their_checksum_is_right(folder, name, columns):
     pq.write_table(pa.table({key: pa.array(list(values)) for key, values in columns.items()}), folder / name)
-    reseal(folder)
+    rewrite(folder)
     with pytest.raises(RunFolderError, match=name):
         load_run(folder)
 
@@ -275,7 +281,7 @@ def test_rubbish_is_refused_by_name_though_its_checksum_is_right(folder, name):
         if name == "log.jsonl" and not rubbish:
             continue  # an empty log is a log
         (folder / name).write_bytes(rubbish)
-        reseal(folder)
+        rewrite(folder)
         with pytest.raises(RunFolderError, match=name):
             load_run(folder)
 
@@ -292,31 +298,31 @@ def test_a_manifest_without_a_part_is_refused_by_name(folder, part, value):
         else:
             manifest[part] = value
 
-    reseal(folder, change)
+    rewrite(folder, change)
     with pytest.raises(RunFolderError, match=r"manifest\.json"):
         load_run(folder)
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"version": "1"}, {"version": None}, {"format": "other"}])
+@pytest.mark.parametrize("change", [{"version": 3}, {"version": "2"}, {"version": None}, {"format": "other"}])
 def test_another_format_or_version_is_refused(folder, change):
-    reseal(folder, lambda manifest: {**manifest, **change})
-    with pytest.raises(RunFolderError, match="this package reads rankformer-run version 1"):
+    rewrite(folder, lambda manifest: {**manifest, **change})
+    with pytest.raises(RunFolderError, match="this package reads rankformer-run versions 1 and 2"):
         load_run(folder)
 
 
 def test_a_manifest_that_leaves_a_file_out_is_refused(folder):
-    reseal(folder, lambda manifest: manifest["files"].pop("history.parquet") and None)
+    rewrite(folder, lambda manifest: manifest["files"].pop("history.parquet") and None)
     with pytest.raises(RunFolderError, match=r"manifest\.json does not list history\.parquet"):
         load_run(folder)
 
 
-def test_what_is_no_run_says_so(tmp_path):
+def test_what_is_not_a_run_says_so(tmp_path):
     with pytest.raises(RunFolderError, match="is not a folder"):
         load_run(tmp_path / "nothing")
     with pytest.raises(RunFolderError, match=r"has no manifest\.json: it is not a run folder"):
         load_run(tmp_path)
     (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(RunFolderError, match="has not finished, go on with --resume"):
+    with pytest.raises(RunFolderError, match="has not finished, continue it with --resume"):
         read_manifest(tmp_path)
 
 
@@ -365,17 +371,20 @@ def test_a_save_that_fails_at_any_call_leaves_a_whole_run_or_none(tmp_path, monk
     assert call >= len(FILES)
 
 
-def test_only_what_can_be_stored_is_saved_and_a_refusal_keeps_the_old_run(folder):
-    class Scores:
-        num_items = ITEMS
+def test_only_what_can_be_loaded_is_saved_and_a_refusal_keeps_the_old_run(folder):
+    class Scores(Embeddings):
+        kind = "of another package"
 
-        def scores(self, users):
-            return torch.zeros(len(users), ITEMS)
+        def metadata(self):
+            return {"kind": self.kind}
 
     run = make_run()
     old = run.recommender
-    run = make_run(recommender=Recommender(Scores(), old.user_ids, old.item_ids, old.history))
-    with pytest.raises(RunFolderError, match="only models made of embeddings"):
+    scorer = Scores(old.embeddings.users, old.embeddings.items)
+    run = make_run(recommender=Recommender(scorer, old.user_ids, old.item_ids, old.history))
+    with pytest.raises(
+        RunFolderError, match=r"'of another package'.* cannot be saved; known are embeddings, aspects, sp"
+    ):
         save_run(folder, run)
     assert is_run(folder)
     assert_equal_runs(load_run(folder), make_run())
@@ -383,7 +392,7 @@ def test_only_what_can_be_stored_is_saved_and_a_refusal_keeps_the_old_run(folder
 
 WEIGHTS = {
     "sparse": EASE(regularization=1, keep=3),
-    "dense": EASE(regularization=1, keep=None, repeats="count"),
+    "dense": EASE(regularization=1, keep=None, duplicates="count"),
     "graph-filter": GFCF(factors=3),
 }
 
@@ -398,17 +407,12 @@ def weighted(request, tmp_path):
 
 def test_weights_between_items_come_back(weighted):
     folder, model = weighted
-    assert read_manifest(folder)["scorer"] == model.recommender.scorer.numbers()
+    assert read_manifest(folder)["scorer"] == model.recommender.scorer.metadata()
     got = load_run(folder)
     assert lists_of(got).equals(model.recommend(k=5).table)
     assert got.recommender.can_fold_in
     everyone = torch.arange(USERS)
     assert torch.equal(got.recommender.scorer.scores(everyone), model.recommender.scorer.scores(everyone))
-
-
-def test_a_run_from_before_there_were_kinds_of_scorers_is_one_of_embeddings(folder):
-    reseal(folder, lambda manifest: manifest.pop("scorer") and None)
-    assert_equal_runs(load_run(folder), make_run())
 
 
 @pytest.mark.parametrize(
@@ -425,37 +429,47 @@ def test_a_run_from_before_there_were_kinds_of_scorers_is_one_of_embeddings(fold
 def test_weights_that_do_not_fit_are_refused_though_their_checksum_is_right(weighted, change):
     folder, _ = weighted
     change_tensors(folder, change)
-    reseal(folder)
+    rewrite(folder)
     with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
+        load_run(folder)
+
+
+@pytest.mark.parametrize("scorer", ["absent", None, "sparse"])
+def test_a_manifest_without_a_scorer_is_refused_by_name(weighted, scorer):
+    folder, _ = weighted
+    rewrite(folder, lambda manifest: {**manifest, "scorer": scorer} if scorer != "absent" else drop(manifest, "scorer"))
+    with pytest.raises(RunFolderError, match=r"manifest\.json"):
         load_run(folder)
 
 
 @pytest.mark.parametrize(
     "scorer",
     [
-        None,
-        "sparse",
         {},
         {"kind": "embeddings"},
         {"kind": ["sparse"]},
-        {"kind": "pickle", "count_repeats": False},
-        {"kind": "sparse", "count_repeats": 1},
-        {"kind": "graph-filter", "count_repeats": False, "weight": None},
-        {"kind": "graph-filter", "count_repeats": False, "weight": "heavy"},
+        {"kind": "pickle", "count_duplicates": False},
+        {"kind": "sparse", "count_duplicates": 1},
+        {"kind": "graph-filter", "count_duplicates": False, "weight": None},
+        {"kind": "graph-filter", "count_duplicates": False, "weight": "heavy"},
     ],
 )
 def test_a_manifest_that_misdescribes_its_scorer_is_refused(weighted, scorer):
     folder, _ = weighted
-    reseal(folder, lambda manifest: {**manifest, "scorer": scorer})
+    rewrite(folder, lambda manifest: {**manifest, "scorer": scorer})
     with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
         load_run(folder)
+
+
+def with_rule(manifest, rule):
+    return {**manifest, "scorer": {**manifest["scorer"], "fold_in": rule}}
 
 
 def test_weights_between_items_have_nothing_to_fold_into(weighted):
     folder, _ = weighted
     rule = {"rule": "least-squares", "weight": 2, "regularization": 1}
-    reseal(folder, lambda manifest: {**manifest, "fold_in": rule})
-    with pytest.raises(RunFolderError, match="no vectors to fold into"):
+    rewrite(folder, lambda manifest: with_rule(manifest, rule))
+    with pytest.raises(RunFolderError, match="scorer has no 'fold_in'"):
         load_run(folder)
 
 
@@ -463,7 +477,7 @@ def test_weights_between_items_have_nothing_to_fold_into(weighted):
 def test_a_least_squares_rule_that_cannot_be_is_refused(tmp_path, change):
     IALS(embedding_dim=3).fit(make_run().recommender.history).save(tmp_path / "run")
     assert load_run(tmp_path / "run").recommender.can_explain
-    reseal(tmp_path / "run", lambda manifest: {**manifest, "fold_in": {**manifest["fold_in"], **change}})
+    rewrite(tmp_path / "run", lambda manifest: with_rule(manifest, {**manifest["scorer"]["fold_in"], **change}))
     with pytest.raises(RunFolderError, match=r"embeddings\.safetensors"):
         load_run(tmp_path / "run")
 
@@ -476,7 +490,7 @@ def test_a_model_refuses_the_run_of_another_method(tmp_path):
 
 
 def test_a_run_of_an_unknown_method_is_refused(folder):
-    with pytest.raises(RunFolderError, match="'toy', which this version does not know"):
+    with pytest.raises(RunFolderError, match="'toy', which is neither built in nor installed"):
         load_model(folder)
 
 
@@ -496,16 +510,16 @@ def trained(tmp_path):
 )
 def test_parameters_that_do_not_fit_the_method_are_refused(trained, change):
     change_tensors(trained, change)
-    reseal(trained)
+    rewrite(trained)
     with pytest.raises(RunFolderError, match="do not fit a rankformer network"):
         load_model(trained)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"unknown_knob": 1}, {"tau": 7}, {"seed": 3}, {"device": "cuda"}, {"negatives": "pull"}]
+    "settings", [{"unknown_setting": 1}, {"tau": 7}, {"seed": 3}, {"device": "cuda"}, {"negatives": "pull"}]
 )
 def test_settings_that_do_not_fit_the_method_are_refused(trained, settings):
-    reseal(trained, lambda manifest: {**manifest, "settings": {**manifest["settings"], **settings}})
+    rewrite(trained, lambda manifest: {**manifest, "settings": {**manifest["settings"], **settings}})
     with pytest.raises(ValueError) as caught:  # every UserError is one
         load_model(trained)
     assert type(caught.value).__module__ == "rankformer.errors"
