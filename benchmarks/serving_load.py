@@ -34,10 +34,10 @@ def make_run(folder: Path, size: tuple[int, int, int], seed: int) -> None:
     import numpy as np
     import pyarrow as pa
     import torch
+    from rankformer.runs.run import Run, save_run
 
     from rankformer.data.id_map import IdMap
     from rankformer.data.interactions import Interactions
-    from rankformer.runs.run import Run, save_run
     from rankformer.scoring.embeddings import Embeddings
     from rankformer.scoring.recommender import Recommender
 
