@@ -4,10 +4,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
-
-from rankformer.cli.progress import TrainingProgress
 
 from .conftest import CLICK_COLUMNS, TINY, write_clicks
 
@@ -190,11 +189,11 @@ class TestInterrupted:
     @pytest.fixture
     def interrupt_after(self, monkeypatch):
         def at(epoch):
-            def stop(self, event):
+            def stop(event):
                 if event["epoch"] >= epoch:
                     raise KeyboardInterrupt
 
-            monkeypatch.setattr(TrainingProgress, "__call__", stop)
+            monkeypatch.setattr("rankformer.cli.train.progress_of", lambda *_, **__: nullcontext(stop))
             return monkeypatch
 
         return at
