@@ -5,21 +5,9 @@ from typing import Annotated
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
-from rankformer.cli.recommend import histories_of
+from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.recommend import parse_history
 from rankformer.errors import ConfigError
-
-EXAMPLES = """Examples:
-
-rankformer explain runs/demo --user mira-001 --item book-128
-
-rankformer explain runs/demo --history book-020,book-037 --item book-128 --json
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(name="explain", help=help_of(explain), epilog=EXAMPLES)(explain)
 
 
 def explain(
@@ -36,6 +24,10 @@ def explain(
 
     The score is split exactly into the contribution of each item of the user's history, the largest first, and that of
     all other items together. With --json every item of the history is listed.
+
+    Examples:
+        rankformer explain runs/demo --user mira-001 --item book-128
+        rankformer explain runs/demo --history book-020,book-037 --item book-128 --json
     """
     from rankformer.runs.saved import load_run
 
@@ -44,7 +36,7 @@ def explain(
     if (user is None) == (history is None):
         raise ConfigError("say for whom in exactly one way: --user ID or --history ID,ID")
     recommender = load_run(run).recommender
-    known = None if history is None else histories_of(recommender.item_ids, [history])[0]
+    known = None if history is None else parse_history(recommender.item_ids, history)
     asked = None if user is None else recommender.user_ids.parse(user)
     found = recommender.explain(asked, recommender.item_ids.parse(item), history=known)
     if json:

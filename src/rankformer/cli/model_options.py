@@ -9,6 +9,16 @@ import typer
 if TYPE_CHECKING:
     from rankformer.models.base import Model
 
+
+def use_threads(count: int | None) -> int | None:
+    """Compute on so many threads; None leaves the number as it is."""
+    if count is not None:
+        import torch
+
+        torch.set_num_threads(count)
+    return count
+
+
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -23,7 +33,10 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a hyperparameter, over the file's; may be repeated."),
 ]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on the CPU. Default: all cores.")]
+ThreadsOption = Annotated[  # applied where it is parsed
+    int | None,
+    typer.Option(min=1, metavar="N", callback=use_threads, help="Threads on the CPU. Default: all cores."),
+]
 DeviceOption = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
 
 
@@ -41,11 +54,3 @@ def build_model(
     method = model_class(chosen_model(configuration, name))
     settings = chosen_settings(method.settings_class, configuration, assignments)
     return method(seed=configuration.get("seed", 0) if seed is None else seed, device=device, **settings)
-
-
-def use_threads(count: int | None) -> None:
-    """Compute on so many threads; None leaves the number as it is."""
-    if count is not None:
-        import torch
-
-        torch.set_num_threads(count)

@@ -5,18 +5,8 @@ from typing import Annotated
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, help_of, show, show_json
+from rankformer.cli.output import JsonFlag, show, show_json
 from rankformer.cli.recommend import Length, rows_of, show_ranking
-
-EXAMPLES = """Example:
-
-rankformer similar runs/demo --item book-001 -k 5
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(name="similar", help=help_of(similar), epilog=EXAMPLES)(similar)
 
 
 def similar(
@@ -25,7 +15,11 @@ def similar(
     k: Length = 10,
     json: JsonFlag = False,
 ) -> None:
-    """List the items most similar to ITEM, by the cosine of their embeddings or by item weights."""
+    """List the items most similar to ITEM, by the cosine of their embeddings or by item weights.
+
+    Examples:
+        rankformer similar runs/demo --item book-001 -k 5
+    """
     from rankformer.runs.saved import load_run
 
     recommender = load_run(run).recommender
