@@ -220,7 +220,7 @@ def test_interrupted_it_says_how_to_go_on(tune, folder, monkeypatch, tmp_path):
     monkeypatch.setattr(TuningProgress, "note_event", stop)
     outcome = tune("--json")
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.err.splitlines()[-1] == f"stopped: 1 of 3 trials are in {folder}; run the same command to go on"
+    assert outcome.err.splitlines()[-1] == f"stopped: 1 of 3 trials are in {folder}; run the same command to continue"
     assert (folder / "best.toml").exists()
     monkeypatch.undo()
     resumed = tune("--json").json

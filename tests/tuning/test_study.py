@@ -194,8 +194,8 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": 2}, "no search that this version can read"),
-            ({"trials": 3}, "no search that this version can read"),
+            ({"format": 2}, "not a search that this version can read"),
+            ({"trials": 3}, "not a search that this version can read"),
             ({"trials": [{"number": 0}]}, "a trial in it cannot be read"),
             ({"identity": {}}, "another search"),
         ],

@@ -1,4 +1,14 @@
-"""The search space of a method: ranges and choices for its settings, each checked against the settings class."""
+"""What is searched: ranges and choices for the settings of a model, each checked against its settings class.
+
+A model's `search_space` and a file for `--space` are written alike:
+
+    setting = {low = 0.01, high = 1.0, log = true}      # a range; log where factors matter more than differences
+    setting = ["normal", "spectral"]                    # one of these
+
+`learning_rate` and `l2` are searched for every model that has them, around its own defaults, unless its space says
+otherwise. What decides the cost of a trial (epochs, dimensions, batches) or the protocol (metric, patience) is searched
+only if a file asks for it: a longer training or a larger model would win without being a better setting.
+"""
 
 import difflib
 import math
@@ -15,22 +25,25 @@ from pydantic.fields import FieldInfo
 from rankformer.errors import ConfigError
 from rankformer.models.base import Model
 from rankformer.settings import Settings
-from rankformer.tuning.spaces import NOT_SEARCHED, SPACES
 
 Value = bool | int | float | str
+
+# Cost and protocol: left at what the user or the model says.
+_PROTOCOL = {"epochs", "schedule", "batch_size", "clip_norm", "validate_every", "patience", "metric", "activations"}
+NOT_SEARCHED = _PROTOCOL | {"embedding_dim", "hidden_dim", "decoder_dim", "output_dim"}
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole ones only if both ends are whole numbers."""
+    """All numbers from `low` to `high`, both included; only integers if both ends are."""
 
     low: float
     high: float
     log: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
+    def integer(self) -> bool:
+        """Whether only integers are meant."""
         return isinstance(self.low, int)
 
     def contains(self, value: Any) -> bool:
@@ -62,11 +75,11 @@ Space = dict[str, Dimension]
 
 
 def space_of(method: type[Model]) -> Space:
-    """Return what is searched for a method by default: what `SPACES` says, or what its settings class suggests."""
-    described = {**_around_defaults(method.settings_class), **SPACES.get(method.name, {})}
-    if method.name not in SPACES:
-        described = {**_suggested(method.settings_class), **described}
-    return make_space(method, described, "the built-in space")
+    """Return what is searched for a model by default: its own space, or what its settings class suggests."""
+    own = method.search_space or _suggested(method.settings_class)
+    return make_space(
+        method, {**own, **_around_defaults(method.settings_class), **method.search_space}, "the built-in space"
+    )
 
 
 def read_space(path: Path, method: type[Model]) -> Space:
@@ -86,14 +99,14 @@ def make_space(method: type[Model], described: Mapping[str, Any], origin: str) -
     """Return the space that a table describes.
 
     Args:
-        method: whose settings are meant.
+        method: the model whose settings are meant.
         described: a range or a list of choices for each setting.
         origin: where the table comes from, for error messages.
 
     Raises:
         ConfigError: a setting or key is unknown, or a value is none that the setting may have.
     """
-    fields = method.settings_class.model_fields
+    fields = method.settings_class.hyperparameter_fields()
     if "metric" in described:
         raise ConfigError(f"{origin}: trials are compared by the metric, so it cannot vary; use --set metric=NAME")
     for name in described:
@@ -166,7 +179,7 @@ def _number_type(field: FieldInfo) -> type[int] | type[float] | None:
 
 
 def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
-    """Return the ranges of what nearly every method has: a decade around its step size, two around its penalty."""
+    """Return the ranges of what nearly every model has: a decade around its learning rate, two around its l2."""
     described: dict[str, Any] = {}
     for name, factor, otherwise in (("learning_rate", 10, 1e-2), ("l2", 100, 1e-4)):
         if name in settings.model_fields:
@@ -176,9 +189,9 @@ def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
 
 
 def _suggested(settings: type[Settings]) -> dict[str, Any]:
-    """Return what types, bounds and defaults suggest, for a method that `SPACES` does not know."""
-    fields = {name: field for name, field in settings.model_fields.items() if name not in NOT_SEARCHED}
-    found = {name: _suggestion(field) for name, field in fields.items()}
+    """Return what types, bounds and defaults suggest, for a model that declares no space."""
+    fields = settings.hyperparameter_fields().items()
+    found = {name: _suggestion(field) for name, field in fields if name not in NOT_SEARCHED}
     return {name: each for name, each in found.items() if each is not None}
 
 

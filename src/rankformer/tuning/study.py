@@ -1,11 +1,11 @@
-"""A search kept in a folder, so that it can be stopped at any moment and taken up again.
+"""A search kept in a folder, so that it can be stopped at any moment and continued.
 
-    study.json    what is searched and every finished trial; sealed, and replaced as a whole after each trial
-    running/      log and checkpoint of the trial that runs
+    study.json    what is searched and every finished trial; checksummed, and replaced as a whole after each trial
+    running/      training log and checkpoint of the trial that runs
     study.lock    held while a process works on the folder; the system lets go of it whatever happens
 
-A process killed at any instant leaves `study.json` with all trials that had finished, and the one that had not goes on
-from its last checkpoint. A search of other data, another model, space or seed is refused. Nothing here can execute.
+A process killed at any instant leaves `study.json` with all trials that had finished, and the one that had not
+continues from its last checkpoint. A search of other data, another model, space or seed is refused.
 """
 
 import fcntl
@@ -20,10 +20,9 @@ from typing import Any
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import sealed_json, unseal_json, write_bytes_atomic
-from rankformer.tuning.advice import propose
-from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp
+from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial, best_of
 from rankformer.tuning.space import Space
-from rankformer.tuning.trials import Trial, best_of
+from rankformer.tuning.strategy import Pruner, propose
 
 FORMAT = 1
 STUDY, LOCK = "study.json", "study.lock"
@@ -65,16 +64,12 @@ class Study:
         }
 
     def load(self) -> None:
-        """Take up the trials in the folder, if there are any.
-
-        Raises:
-            RunFolderError: the folder holds a damaged search, or another one than this.
-        """
+        """Read the trials in the folder, if there are any; a damaged search, or another one, is a RunFolderError."""
         if not self.path.exists():
             return
         content = unseal_json(self.path)
         if content.get("format") != FORMAT or not isinstance(content.get("trials"), list):
-            raise RunFolderError(f"{self.path} is no search that this version can read; choose another --out")
+            raise RunFolderError(f"{self.path} is not a search that this version can read; choose another --out")
         self._check_identity(content.get("identity", {}))
         try:
             self.trials[:] = [Trial.from_json(each) for each in content["trials"]]
@@ -84,29 +79,27 @@ class Study:
             raise RunFolderError(f"{self.path}: its trials are not in order; choose another --out")
 
     def search(self, count: int, on_trial: Callable[[Trial], None] = lambda trial: None) -> bool:
-        """Go on until there are `count` trials; return whether there are, False when the time was up before.
+        """Search until there are `count` trials; return whether there are, False when the time was up before.
 
         Args:
             count: trials in all, those that were loaded among them.
-            on_trial: told of each trial once it is on disk.
+            on_trial: called with each trial once it is on disk.
         """
+        aim = self.objective
+        defaults = aim.method.settings_class(**aim.fixed).model_dump()
         while len(self.trials) < count:
-            if self.objective.time_is_up:
+            if aim.time_is_up:
                 return False
-            settings = propose(self.space, self._defaults(), self.objective.seed, self.trials)
+            settings = propose(self.space, defaults, aim.seed, self.trials)
             try:
-                trial = self.objective.run(settings, self.trials)
+                trial = aim.run(len(self.trials), settings, Pruner(self.trials).falls_behind)
             except TimeIsUp:
                 return False
             self.trials.append(trial)
             self._save()
-            shutil.rmtree(self.objective.folder / RUNNING, ignore_errors=True)
+            shutil.rmtree(aim.folder / RUNNING, ignore_errors=True)
             on_trial(trial)
         return True
-
-    def _defaults(self) -> dict[str, Any]:
-        aim = self.objective
-        return aim.method.settings_class(**aim.fixed).model_dump()
 
     def _save(self) -> None:
         content = {
