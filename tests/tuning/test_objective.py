@@ -6,18 +6,16 @@ from pydantic import Field
 
 from rankformer.errors import DataError
 from rankformer.evaluation.evaluator import evaluate
-from rankformer.models.base import Learned
-from rankformer.models.popularity import Popularity
+from rankformer.models.popularity import Popularity, PopularitySettings
 from rankformer.models.registry import model_class
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.settings import Settings
 from rankformer.tuning.objective import RUNNING, TimeIsUp, Trial, TuningData
 from rankformer.tuning.strategy import Pruner
 
 SETTINGS = {"learning_rate": 0.1, "l2": 1e-4}
 
 
-class PowerSettings(Settings):
+class PowerSettings(PopularitySettings):
     power: float = Field(default=1.0)
 
 
@@ -27,9 +25,9 @@ class Power(Popularity):
     name = "power"
     settings_class = PowerSettings
 
-    def learn(self, train, valid, place):
-        vectors = super().learn(train, valid, place).scorer
-        return Learned(Embeddings(vectors.users, vectors.items**self.settings.power))
+    def solve(self, graph):
+        vectors = super().solve(graph)
+        return Embeddings(vectors.users, vectors.items**self.settings.power)
 
 
 def strong(count):

@@ -16,7 +16,7 @@ def test_every_kind_of_setting_and_trial(objective):
         "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
         "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},  # its default 0 has no position on a log scale
         "num_layers": {"low": 1, "high": 4},
-        "start": ["normal", "spectral"],
+        "initialization": ["normal", "spectral"],
         "norm": ["row", "frobenius"],
     }
     space = make_space(method, described, "a test")

@@ -4,11 +4,11 @@ import tomllib
 import pytest
 
 from rankformer.models.registry import model_class
+from rankformer.runs.configuration import chosen_settings
 from rankformer.tuning.objective import Trial
 from rankformer.tuning.report import (
     CONFIG,
     TABLE,
-    Commands,
     best_settings,
     relative_difference,
     table_text,
@@ -16,7 +16,7 @@ from rankformer.tuning.report import (
 )
 from rankformer.tuning.study import Study
 
-COMMANDS = Commands("rankformer tune log.csv --model mf", "rankformer train log.csv --config best.toml")
+COMMANDS = ("rankformer tune log.csv --model mf", "rankformer train log.csv --config best.toml")
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def test_the_configuration_says_where_it_comes_from(study):
     assert header[0] == "# mf on tastes: ndcg@5 0.300000 on the validation part, epoch 8, trial 1."
     assert "4 trials (1 pruned, 1 failed), seed 3" in header[1]
     assert study.objective.data.fingerprint in header[2]
-    assert COMMANDS.search in header[4]
-    assert COMMANDS.training in header[5]
+    assert COMMANDS[0] in header[4]
+    assert COMMANDS[1] in header[5]
 
 
 def test_the_configuration_is_what_was_trained(study):
@@ -60,12 +60,13 @@ def test_the_configuration_is_what_was_trained(study):
     assert chosen == model_class("mf")(**study.objective.fixed, **study.best.settings).settings
 
 
-def test_a_setting_of_none_goes_on_the_command_line(objective):
+def test_a_setting_of_none_is_written_and_read_as_such(objective):
     method = model_class("gformer")
-    aim = type(objective)(method, objective.data, {"clip_norm": None}, 0, objective.folder)
-    text = config_text(Study(aim, {}, [Trial(0, "complete", {}, 0.5)]))
-    assert f"{COMMANDS.training} --set clip_norm=none" in text
-    assert tomllib.loads(text)["settings"] == {}
+    default = method.settings_class().weight_decay
+    aim = type(objective)(method, objective.data, {"clip_norm": None, "weight_decay": default}, 0, objective.folder)
+    content = tomllib.loads(config_text(Study(aim, {}, [Trial(0, "complete", {}, 0.5)])))
+    assert content["settings"] == {"clip_norm": "none"}
+    assert chosen_settings(method.settings_class, content, [])["clip_norm"] is None
 
 
 def test_the_table(study):

@@ -6,11 +6,11 @@ from pydantic import Field
 from rankformer.errors import ConfigError
 from rankformer.models.popularity import Popularity
 from rankformer.models.registry import MODELS, model_class
-from rankformer.settings import Settings
-from rankformer.tuning.space import NOT_SEARCHED, Choices, Range, make_space, read_space, space_of
+from rankformer.settings import ModelSettings
+from rankformer.tuning.space import NOT_SEARCHED, Choices, Range, make_space, read_space, space_of, to_json
 
 
-class ToySettings(Settings):
+class ToySettings(ModelSettings):
     strength: float = Field(default=0.5, gt=0)
     share: float = Field(default=0.3, ge=0, le=1)
     steps: int = Field(default=4, ge=3, le=6)
@@ -83,7 +83,7 @@ def test_a_file(tmp_path):
     )
     space = read_space(tmp_path / "space.toml", Toy)
     assert space == {"kind": Choices(("b", "a")), "strength": Range(0.1, 10.0, log=True)}
-    assert {name: dimension.to_json() for name, dimension in space.items()} == {
+    assert to_json(space) == {
         "kind": ["b", "a"],
         "strength": {"low": 0.1, "high": 10.0, "log": True},
     }

@@ -5,7 +5,14 @@ from typing import Annotated, Any
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
-from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption
+from rankformer.cli.model_options import (
+    ConfigOption,
+    ModelOption,
+    SetOption,
+    ThreadsOption,
+    build_model,
+    use_threads,
+)
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy
 
@@ -44,16 +51,13 @@ def plan(
     Nothing is written. If the training would not fit, settings are named with which it does.
     """
     from rankformer.planning.machine import parse_size
-    from rankformer.runs.configuration import build_model, read_configuration
+    from rankformer.runs.configuration import read_configuration
 
     configuration = read_configuration(config)
-    source = data_source(data, {**configuration.data, **options})
-    untrained = build_model(configuration, model, assignments or [])
+    source = data_source(data, {**configuration.get("data", {}), **options})
+    untrained = build_model(configuration, model, assignments or (), device="cpu")
     limit = None if memory is None else parse_size(memory)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     with busy(f"reading {source.source}"):
         parts = source.load()
     from rankformer.planning.plan import make_plan

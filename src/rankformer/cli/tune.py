@@ -9,7 +9,7 @@ import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.model_options import ModelOption, ThreadsOption
+from rankformer.cli.model_options import DeviceOption, ModelOption, ThreadsOption, build_model, use_threads
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.cli.tuning_command import search_command, training_command
@@ -57,7 +57,7 @@ def tune(
         float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this long; the same command continues.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Decides the trials and every training.")] = 0,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")] = "auto",
+    device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
@@ -68,28 +68,27 @@ def tune(
     The first trial is the model's defaults; trials that fall behind are stopped early. Settings are chosen on the
     valid part; the test part is not looked at. A search that was cut off continues with the same command.
     """
-    from rankformer.runs.configuration import build_model, read_configuration
     from rankformer.tuning.strategy import require_optuna
 
     deadline = None if timeout is None else time.monotonic() + timeout
     # Built once here, so that a wrong device or setting is not a trial's failure.
-    untrained = build_model(read_configuration(None), model, assignments or [], seed=seed, device=device)
+    untrained = build_model({}, model, assignments or (), seed, device)
     method = type(untrained)
     fixed, searched = _fixed_and_searched(untrained, space, assignments or [], epochs)
     require_optuna()
     source = data_source(data, options)
     folder = out or Path("runs") / "tune" / source.name / method.name
-    _use_threads(threads)
+    use_threads(threads)
     from rankformer.evaluation.metrics import parse_metrics
     from rankformer.tuning.objective import Objective, TuningData
-    from rankformer.tuning.report import CONFIG, Commands, write_reports
+    from rankformer.tuning.report import CONFIG, write_reports
     from rankformer.tuning.study import open_study
 
     with busy(f"reading {source.source}"):
         parts = source.load()
     # Of the test part only its hash goes in, to name the split.
     seen = TuningData(source.name, parts.fingerprint, parts.train, parts.valid)
-    commands = Commands(search_command(context, model or method.name), training_command(data, folder, CONFIG))
+    commands = search_command(context, model or method.name), training_command(data, folder, CONFIG)
     described = source.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     with TuningProgress(trials) as progress:
         aim = Objective(method, seen, fixed, seed, folder, device, progress.note_event, deadline)
@@ -105,7 +104,7 @@ def tune(
                 finished = study.search(trials, note)
             except KeyboardInterrupt:
                 raise Interrupted(_how_to_continue(study, trials)) from None
-    _show_outcome(study, finished, trials, commands.training, json)
+    _show_outcome(study, finished, trials, commands[1], json)
 
 
 def _fixed_and_searched(
@@ -130,13 +129,6 @@ def _fixed_and_searched(
             raise ConfigError(f"--epochs {epochs}: {reason}; leave it out")
         fixed["epochs"] = min(epochs, settings["epochs"])
     return fixed, searched
-
-
-def _use_threads(count: int | None) -> None:
-    if count is not None:
-        import torch
-
-        torch.set_num_threads(count)
 
 
 def _how_to_continue(study: "Study", count: int) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from rankformer.data.interactions import Parts
 from rankformer.models.base import Model
@@ -28,7 +27,7 @@ from rankformer.planning.sample import smaller
 SHARE_OF_MACHINE = 0.9  # the rest is for the system
 FIRST_SIZE = 20_000  # interactions of the first sample
 GROWTH = 4  # each sample has so many times the interactions of the one before
-LONGEST_PROBE = 5.0  # seconds
+LONGEST_PROBE = 10.0  # seconds
 _SMALLEST_DIM = 8
 
 
@@ -53,9 +52,10 @@ def make_plan(model: Model, parts: Parts, limit: int | None = None) -> dict[str,
     train, samples = parts.train, list(_samples(model, parts))
     cost = forecast(model, samples, len(train))
     peak = max(read, process + cost.growth)
-    trained = isinstance(model, TrainedModel)
-    epochs = model.settings.epochs if trained else 0
-    validations = -(-epochs // model.settings.validate_every) if trained and len(parts.valid) else 0
+    epochs = validations = 0
+    if isinstance(model, TrainedModel):
+        epochs = model.settings.epochs
+        validations = -(-epochs // model.settings.validate_every) if len(parts.valid) else 0
     changes = _changes(model, parts, samples[-1], cost) if process < limit < peak else ()
     return {
         "model": model.name,
@@ -65,7 +65,7 @@ def make_plan(model: Model, parts: Parts, limit: int | None = None) -> dict[str,
         "samples": [each.interactions for each in samples],
         "memory": {
             "peak": peak,
-            "parts": {"process and data": process, "training" if trained else "solution": cost.growth},
+            "parts": {"process and data": process, "training" if epochs else "solution": cost.growth},
             "basis": "measured" if samples[-1].interactions == len(train) else "extrapolated",
         },
         "limit": limit,
@@ -111,6 +111,8 @@ def extrapolated(points: Sequence[tuple[float, float]], target: float, degree: i
     A point at the target itself is returned as it is. Points count by their relative error; one point alone grows with
     the highest power.
     """
+    from scipy.optimize import nnls  # here, since `train` does not load it and its memory is not part of the plan
+
     measured = dict(points)
     if target in measured:
         return measured[target]

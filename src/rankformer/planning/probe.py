@@ -63,9 +63,9 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
         "threads": torch.get_num_threads(),
     }
     columns = ["users", "items"] if train.weights is None else ["users", "items", "weights"]
-    logs = {name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns}
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns}
     stream = io.BytesIO()
-    np.savez(stream, task=json.dumps(task), **logs)
+    np.savez(stream, **arrays, task=json.dumps(task))
     # A model of the user's own is importable there as it is here.
     code = f"import sys; sys.path[:] = {sys.path!r}; from rankformer.planning.probe import main; main()"
     answer = subprocess.run([sys.executable, "-c", code], input=stream.getvalue(), capture_output=True)

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from rankformer.data.interactions import Interactions, Parts
@@ -198,7 +199,7 @@ class _Training:
         """Return value, epoch and validations once the model is trained."""
         self.epochs = model.settings.epochs if isinstance(model, TrainedModel) else 0
         train, valid = self.objective.data.train, self.objective.data.valid
-        parts = Parts(train, valid, valid.rows([]))
+        parts = Parts(train, valid, valid.rows(np.arange(0)))
         self.history = fit_and_evaluate(
             model, parts, folder=self.folder, resume=True, on_event=self.note, restart_if_damaged=True
         ).history

@@ -2,37 +2,26 @@
 
 import csv
 import io
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from rankformer.files import write_bytes_atomic
-from rankformer.runs.configuration import RunConfiguration, write_configuration
+from rankformer.files import atomic_path, write_bytes_atomic
+from rankformer.runs.configuration import write_configuration
 from rankformer.tuning.objective import Trial
 from rankformer.tuning.study import Study
 
 CONFIG, TABLE, PICTURE = "best.toml", "trials.csv", "trials.png"
 
 
-class Commands(NamedTuple):
-    """What to type, noted in the configuration.
-
-    Attributes:
-        search: does the same search.
-        training: trains with the configuration.
-    """
-
-    search: str
-    training: str
-
-
-def write_reports(study: Study, commands: Commands, data: Mapping[str, Any]) -> None:
+def write_reports(study: Study, commands: Sequence[str], data: Mapping[str, Any]) -> None:
     """Write the table, and the configuration once a trial is complete, each in one step.
 
     Args:
         study: the search.
-        commands: to be noted in the configuration.
+        commands: how to search again and how to train, noted in the configuration.
         data: how to read DATA, for the configuration.
     """
     folder = study.objective.folder
@@ -84,12 +73,9 @@ def relative_difference(study: Study) -> float | None:
     return study.best.value / first - 1
 
 
-def _write_configuration(study: Study, best: Trial, commands: Commands, data: Mapping[str, Any]) -> None:
+def _write_configuration(study: Study, best: Trial, commands: Sequence[str], data: Mapping[str, Any]) -> None:
     """Write a configuration for `rankformer train --config`, with the search that found it noted above."""
     aim = study.objective
-    settings = best_settings(study, best)
-    # TOML has no none; such settings go on the command line.
-    absent = [f" --set {name}=none" for name, value in settings.items() if value is None]
     counts = Counter(trial.state for trial in study.trials)
     others = ", ".join(f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state])
     comment = [
@@ -99,9 +85,13 @@ def _write_configuration(study: Study, best: Trial, commands: Commands, data: Ma
         "the test part was not looked at.",
         f"Split {aim.data.fingerprint}",
         "",
-        f"    {commands.search}",
-        f"    {commands.training}{''.join(absent)}",
+        *(f"    {command}" for command in commands),
     ]
-    settings = {name: value for name, value in settings.items() if value is not None}
-    chosen = RunConfiguration(model=aim.method.name, seed=aim.seed, settings=settings, data=dict(data))
-    write_configuration(aim.folder / CONFIG, chosen, comment="\n".join(comment))
+    reading = [f"{name} = {json.dumps(value)}" for name, value in data.items() if value is not None]
+    with atomic_path(aim.folder / CONFIG) as temporary:
+        settings, text = best_settings(study, best), "\n".join(comment)
+        write_configuration(temporary, aim.method.name, settings, seed=aim.seed, comment=text)
+        if reading:
+            # JSON's strings are TOML's, but for one control character that TOML wants escaped.
+            table = "\n".join(["", "[data]", *reading, ""]).replace("\x7f", "\\u007f")
+            temporary.write_text(temporary.read_text(encoding="utf-8") + table, encoding="utf-8")

@@ -12,9 +12,8 @@ only if a file asks for it: a longer training or a larger model would win withou
 
 import difflib
 import math
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -24,7 +23,8 @@ from pydantic.fields import FieldInfo
 
 from rankformer.errors import ConfigError
 from rankformer.models.base import Model
-from rankformer.settings import Settings
+from rankformer.runs.configuration import read_toml
+from rankformer.settings import ModelSettings
 
 Value = bool | int | float | str
 
@@ -50,10 +50,6 @@ class Range:
         """Whether a value lies in the range."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
-    def to_json(self) -> Any:
-        """Return the range as a file for `--space` has it."""
-        return {"low": self.low, "high": self.high, "log": self.log}
-
 
 @dataclass(frozen=True)
 class Choices:
@@ -65,13 +61,14 @@ class Choices:
         """Whether a value is among the choices; true is not 1."""
         return any(type(value) is type(choice) and value == choice for choice in self.values)
 
-    def to_json(self) -> Any:
-        """Return the choices as a file for `--space` has them."""
-        return list(self.values)
-
 
 Dimension = Range | Choices
 Space = dict[str, Dimension]
+
+
+def to_json(space: Space) -> dict[str, Any]:
+    """Return a space as a file for `--space` has it."""
+    return {name: list(each.values) if isinstance(each, Choices) else asdict(each) for name, each in space.items()}
 
 
 def space_of(method: type[Model]) -> Space:
@@ -84,12 +81,7 @@ def space_of(method: type[Model]) -> Space:
 
 def read_space(path: Path, method: type[Model]) -> Space:
     """Return the search space in a TOML file, every name and value of it checked."""
-    try:
-        described = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    described = read_toml(path)
     if not described:
         raise ConfigError(f"{path} names no setting; write lines such as learning_rate = {{low = 0.01, high = 1.0}}")
     return make_space(method, described, str(path))
@@ -178,7 +170,7 @@ def _number_type(field: FieldInfo) -> type[int] | type[float] | None:
     return int if kinds == {int} else float if kinds == {float} else None
 
 
-def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
+def _around_defaults(settings: type[ModelSettings]) -> dict[str, Any]:
     """Return the ranges of what nearly every model has: a decade around its learning rate, two around its l2."""
     described: dict[str, Any] = {}
     for name, factor, otherwise in (("learning_rate", 10, 1e-2), ("l2", 100, 1e-4)):
@@ -188,7 +180,7 @@ def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
     return described
 
 
-def _suggested(settings: type[Settings]) -> dict[str, Any]:
+def _suggested(settings: type[ModelSettings]) -> dict[str, Any]:
     """Return what types, bounds and defaults suggest, for a model that declares no space."""
     fields = settings.hyperparameter_fields().items()
     found = {name: _suggestion(field) for name, field in fields if name not in NOT_SEARCHED}

@@ -19,9 +19,10 @@ from typing import Any
 
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.files import sealed_json, unseal_json, write_bytes_atomic
+from rankformer.files import write_bytes_atomic
+from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial, best_of
-from rankformer.tuning.space import Space
+from rankformer.tuning.space import Space, to_json
 from rankformer.tuning.strategy import Pruner, propose
 
 FORMAT = 1
@@ -60,14 +61,14 @@ class Study:
             "data": aim.data.fingerprint,
             "seed": aim.seed,
             "fixed settings": dict(aim.fixed),
-            "search space": {name: dimension.to_json() for name, dimension in self.space.items()},
+            "search space": to_json(self.space),
         }
 
     def load(self) -> None:
         """Read the trials in the folder, if there are any; a damaged search, or another one, is a RunFolderError."""
         if not self.path.exists():
             return
-        content = unseal_json(self.path)
+        content = read_checksummed_json(self.path)
         if content.get("format") != FORMAT or not isinstance(content.get("trials"), list):
             raise RunFolderError(f"{self.path} is not a search that this version can read; choose another --out")
         self._check_identity(content.get("identity", {}))
@@ -110,7 +111,7 @@ class Study:
             "versions": installed_versions(),
             "trials": [trial.to_json() for trial in self.trials],
         }
-        write_bytes_atomic(self.path, sealed_json(content))
+        write_bytes_atomic(self.path, checksummed_json(content))
 
     def _check_identity(self, found: dict[str, Any]) -> None:
         wanted = json.loads(json.dumps(self.identity()))  # as it is after a trip to disk
@@ -129,14 +130,7 @@ def open_study(objective: Objective, space: Space) -> Iterator[Study]:
     Raises:
         RunFolderError: another process works on the folder, or it holds another search or none of ours.
     """
-    with _held(objective.folder):
-        study = Study(objective, space)
-        study.load()
-        yield study
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
+    folder = objective.folder
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file; --out needs a folder, choose another name")
     _refuse_foreign(folder)
@@ -146,7 +140,9 @@ def _held(folder: Path) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunFolderError(f"another process searches in {folder}; wait for it, or use another --out") from None
-        yield
+        study = Study(objective, space)
+        study.load()
+        yield study
 
 
 def _refuse_foreign(folder: Path) -> None:
