@@ -83,6 +83,15 @@ def test_every_trained_model_has_a_plan(planned, model):
     assert "an epoch takes about" in outcome.out
 
 
+def test_a_model_of_ones_own_has_a_plan(planned, tmp_path, monkeypatch):
+    text = 'from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n'
+    text += 'class OwnToo(MatrixFactorization):\n    name = "own-too"\n'
+    (tmp_path / "own_model_too.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    document = planned("--model", "own_model_too:OwnToo", "--json", settings=["--set", "epochs=2"]).json
+    assert (document["model"], document["epochs"]) == ("own-too", 2)
+
+
 def test_a_method_that_is_solved_says_so(planned):
     outcome = planned("--model", "ease", settings=())
     assert outcome.code == 0

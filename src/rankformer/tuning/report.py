@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rankformer.files import atomic_path, write_bytes_atomic
+from rankformer.models.registry import MODELS
 from rankformer.runs.configuration import write_configuration
 from rankformer.tuning.objective import Trial
 from rankformer.tuning.study import Study
@@ -89,8 +90,10 @@ def _write_configuration(study: Study, best: Trial, commands: Sequence[str], dat
     ]
     reading = [f"{name} = {json.dumps(value)}" for name, value in data.items() if value is not None]
     with atomic_path(aim.folder / CONFIG) as temporary:
+        known = MODELS.get(aim.method.name) is aim.method
+        model = aim.method.name if known else f"{aim.method.__module__}:{aim.method.__qualname__}"
         settings, text = best_settings(study, best), "\n".join(comment)
-        write_configuration(temporary, aim.method.name, settings, seed=aim.seed, comment=text)
+        write_configuration(temporary, model, settings, seed=aim.seed, comment=text)
         if reading:
             # JSON's strings are TOML's, but for one control character that TOML wants escaped.
             table = "\n".join(["", "[data]", *reading, ""]).replace("\x7f", "\\u007f")
