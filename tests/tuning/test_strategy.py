@@ -4,9 +4,9 @@ import math
 import pytest
 
 from rankformer.errors import ConfigError
-from rankformer.tuning.advice import FIRST_JUDGES, FIRST_VALIDATIONS, Judge, propose, require_optuna
+from rankformer.tuning.objective import Trial
 from rankformer.tuning.space import Choices, Range
-from rankformer.tuning.trials import Trial
+from rankformer.tuning.strategy import COMPLETE_TRIALS, FIRST_VALIDATIONS, Pruner, propose, require_optuna
 
 SPACE = {
     "rate": Range(1e-3, 1.0, log=True),
@@ -73,26 +73,29 @@ def test_failed_and_pruned_trials_are_taken_in():
     assert propose(SPACE, DEFAULTS, 0, mixed).keys() == SPACE.keys()
 
 
-class TestJudge:
+class TestPruner:
+    epochs = tuple(20 * step for step in range(1, FIRST_VALIDATIONS + 2))
+
     def trials(self, count, state="complete"):
-        curve = {20 * step: 0.1 * step for step in range(1, 6)}
-        return [Trial(number, state, {}, 0.5, 100, curve) for number in range(count)]
+        values = {20 * step: 0.1 * step for step in range(1, 6)}
+        return [Trial(number, state, {}, 0.5, 100, values) for number in range(count)]
 
-    def test_who_falls_behind_the_median_is_stopped(self):
-        judge = Judge(self.trials(FIRST_JUDGES), validate_every=20)
-        late = 20 * (FIRST_VALIDATIONS + 1)
-        assert judge.stops({20: 0.01, late: 0.02})
-        assert not judge.stops({20: 0.01, late: 0.9})
+    def test_a_training_behind_the_median_is_stopped(self):
+        pruner = Pruner(self.trials(COMPLETE_TRIALS))
+        behind = dict.fromkeys(self.epochs, 0.01)
+        assert pruner.falls_behind(behind)
+        assert not pruner.falls_behind({**behind, self.epochs[-1]: 0.9})
 
-    def test_everyone_has_a_few_validations(self):
-        judge = Judge(self.trials(FIRST_JUDGES), validate_every=20)
-        assert not judge.stops({20: 0.01})
-        assert not judge.stops({20: 0.01, 20 * (FIRST_VALIDATIONS - 1): 0.01})
+    def test_every_training_has_a_few_validations(self):
+        pruner = Pruner(self.trials(COMPLETE_TRIALS))
+        for count in range(1, FIRST_VALIDATIONS):
+            assert not pruner.falls_behind(dict.fromkeys(self.epochs[:count], 0.01))
+        assert pruner.falls_behind(dict.fromkeys(self.epochs[:FIRST_VALIDATIONS], 0.01))
 
-    def test_without_enough_complete_trials_nobody_is_stopped(self):
-        late = {20 * (FIRST_VALIDATIONS + 1): 0.0}
-        assert not Judge(self.trials(FIRST_JUDGES - 1), validate_every=20).stops(late)
-        assert not Judge(self.trials(20, "pruned"), validate_every=20).stops(late)
+    def test_without_enough_complete_trials_none_is_stopped(self):
+        behind = dict.fromkeys(self.epochs, 0.0)
+        assert not Pruner(self.trials(COMPLETE_TRIALS - 1)).falls_behind(behind)
+        assert not Pruner(self.trials(20, "pruned")).falls_behind(behind)
 
 
 def test_without_optuna_the_extra_is_named(monkeypatch):

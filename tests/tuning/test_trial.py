@@ -3,9 +3,9 @@ import json
 import pytest
 
 from rankformer.errors import RunFolderError
-from rankformer.tuning.trials import Trial, best_of
+from rankformer.tuning.objective import Trial, best_of
 
-COMPLETE = Trial(2, "complete", {"l2": 1e-4, "start": "normal"}, 0.1 + 0.2, 40, {20: 0.1, 40: 0.1 + 0.2}, 1.5)
+COMPLETE = Trial(2, "complete", {"l2": 1e-4, "initialization": "normal"}, 0.1 + 0.2, 40, {20: 0.1, 40: 0.1 + 0.2}, 1.5)
 
 
 def test_to_disk_and_back():
@@ -18,7 +18,7 @@ def test_to_disk_and_back():
     [{"state": "running"}, {"value": None}, {"state": "failed"}, {"extra": 1}, {"validations": [[1]]}],
     ids=str,
 )
-def test_what_is_no_trial_is_refused(change):
+def test_what_is_not_a_trial_is_refused(change):
     with pytest.raises(RunFolderError, match="in it"):
         Trial.from_json({**COMPLETE.to_json(), **change})
 

@@ -1,8 +1,8 @@
-"""What optuna is asked: which settings to try next, and whether a training is worth going on with.
+"""The search strategy, by optuna: which settings to try next, and which trainings are not worth continuing.
 
-Both answers are pure functions of the trials so far: the sampler is made anew for each trial from (seed, number), and
-its memory is filled from our own records. So a search that was killed and resumed goes the way it would have gone, and
-nothing of optuna's own storages, one of which unpickles, is ever written or read.
+Both are pure functions of the trials so far: the sampler is made anew for each trial from (seed, number), and its
+memory is filled from our own records. So a search that was killed and resumed ends as it would have ended, and nothing
+of optuna's own storages, one of which unpickles, is ever written or read.
 """
 
 import hashlib
@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rankformer.errors import ConfigError
+from rankformer.tuning.objective import Trial, Validations
 from rankformer.tuning.space import Choices, Dimension, Range, Space
-from rankformer.tuning.trials import Trial
 
 if TYPE_CHECKING:
     import optuna
 
 STARTUP_TRIALS = 10  # at random, before the sampler learns from what it saw
-FIRST_JUDGES = 4  # complete trials before any is stopped early
+COMPLETE_TRIALS = 4  # before any is pruned
 FIRST_VALIDATIONS = 3  # that every trial may have
 
 
 def require_optuna() -> None:
-    """Raise a ConfigError that names the extra if optuna is not installed; if it is, keep it from chatting."""
+    """Raise a ConfigError that names the extra if optuna is not installed; if it is, keep it from logging."""
     try:
         import optuna
     except ImportError as error:
@@ -31,11 +31,11 @@ def require_optuna() -> None:
 
 
 def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return the settings to try next: the defaults first, then what the sampler makes of the trials so far.
+    """Return the settings to try next: the defaults first, then what the sampler proposes after the trials so far.
 
     Args:
         space: what may vary.
-        defaults: the method's own value of each setting in the space.
+        defaults: the model's own value of each setting in the space.
         seed: with the number of the trial it decides every random draw.
         trials: all trials so far.
     """
@@ -52,20 +52,21 @@ def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequen
     return {name: _tidy(space[name], asked.params[name]) for name in space}
 
 
-class Judge:
+class Pruner:
     """Says whether a training falls behind the median of the complete trials at the same epoch."""
 
-    def __init__(self, trials: Sequence[Trial], validate_every: int) -> None:
+    def __init__(self, trials: Sequence[Trial]) -> None:
         import optuna
 
-        warm_up = FIRST_VALIDATIONS * validate_every
-        self._pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_JUDGES, n_warmup_steps=warm_up)
+        self._pruner = optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_TRIALS, n_warmup_steps=0)
         self._study = _study_of(trials, {}, pruner=self._pruner)
 
-    def stops(self, validations: Mapping[int, float]) -> bool:
+    def falls_behind(self, validations: Validations) -> bool:
         """Whether to stop a training with these values, by epoch."""
         from optuna.trial import TrialState, create_trial
 
+        if len(validations) < FIRST_VALIDATIONS:
+            return False
         running = create_trial(state=TrialState.RUNNING, intermediate_values=dict(validations))
         return self._pruner.prune(self._study, running)
 
@@ -85,7 +86,7 @@ def _study_of(
             value=trial.value,
             params={name: trial.settings[name] for name in distributions},
             distributions=distributions,
-            intermediate_values=trial.validations,
+            intermediate_values=dict(trial.validations),
         )
         study.add_trial(known)
     return study
@@ -96,14 +97,14 @@ def _distribution(dimension: Dimension) -> "optuna.distributions.BaseDistributio
 
     if isinstance(dimension, Choices):
         return CategoricalDistribution(dimension.values)
-    if dimension.whole:
+    if dimension.integer:
         return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
     return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
 
 def _tidy(dimension: Dimension, value: Any) -> Any:
-    """Return a fraction with three digits, since more of them would only be noise in a configuration file."""
-    if not isinstance(dimension, Range) or dimension.whole:
+    """Return a float with three digits; more of them would only be noise in a configuration file."""
+    if not isinstance(dimension, Range) or dimension.integer:
         return value
     return min(max(float(f"{value:.3g}"), dimension.low), dimension.high)
 
