@@ -96,7 +96,7 @@ def reproduce(
     Every result is stored with its commit, settings, seed and data fingerprint, and reused when settings, seed and data
     are the same: a stopped command continues when it is run again, and experiments share what they can.
     """
-    from rankformer.models.device import choose_device
+    from rankformer.models.base import choose_device
     from rankformer.research.compute import Conditions
     from rankformer.research.experiments import EXPERIMENTS
     from rankformer.research.report import head_of, write_report

@@ -23,7 +23,7 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "Transformer": {"negatives": "pull", "benchmark": False, "alpha": 0.0},
 }
 ALL = VARIANTS | RELATIVES
-HEADINGS = ("variant", "NDCG paper", "NDCG ours", "vs. paper", "recall paper", "recall ours")
+HEADINGS = ("variant", "NDCG paper", "NDCG ours", "gap", "recall paper", "recall ours")
 
 
 def ablation_computations(request: Request) -> list[Computation]:

@@ -31,7 +31,7 @@ from rankformer.research.statistics import (
     seconds,
 )
 
-SCORES = ("method", "seeds", "NDCG paper", "NDCG ours", "vs. paper", "recall paper", "recall ours")
+SCORES = ("method", "seeds", "NDCG paper", "NDCG ours", "gap", "recall paper", "recall ours")
 TESTS = ("comparison", "metric", "ours", "95% interval", "paper", "p")
 TIMES = ("method", "seeds", "s per epoch", "best epoch", "s to best", "s in all", "paper's s (GPU)")
 # Which method is tested against the best of which others; the first two claims are the paper's.
@@ -168,7 +168,7 @@ def improvement_table(dataset: str, improvements: list[Improvement]) -> Table:
             f"{_title(each.method)} over {_title(each.best_baseline)}",
             "NDCG" if each.metric == NDCG else "recall",
             f"{each.percent:+.2f}%",
-            f"{_percent(each, each.test.low)} to {_percent(each, each.test.high)}",
+            f"{_percent(each, each.test.low)} to {_percent(each, each.test.high)}%",
             MISSING if each.published_percent is None else f"{each.published_percent:+.2f}%",
             p_value(each.test.p),
         )
@@ -181,7 +181,7 @@ def improvement_table(dataset: str, improvements: list[Improvement]) -> Table:
 def _percent(improvement: Improvement, difference: float) -> str:
     """Return a difference of means in per cent of the baseline's mean."""
     scale = improvement.percent / improvement.test.difference if improvement.test.difference else 0.0
-    return f"{scale * difference:+.1f}%"
+    return f"{scale * difference:+.1f}"
 
 
 def sentence(dataset: str, improvement: Improvement) -> str:

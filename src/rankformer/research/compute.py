@@ -86,8 +86,7 @@ def _trained(
         keep_best_on_failure=True,
         restart_if_damaged=True,
     )
-    failed = None if outcome.failure is None else str(outcome.failure)
-    result = {"failed": failed, "history": asdict(outcome.history)}
+    result = {"failed": outcome.failure, "history": asdict(outcome.history)}
     if outcome.evaluation is None:
         return {**result, "metrics": None, "per_user": {}, "protocol": None}
     per_user = {name: pack(values) for name, values in outcome.evaluation.per_user.items()}

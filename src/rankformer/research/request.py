@@ -10,7 +10,7 @@ from rankformer.errors import ConfigError
 from rankformer.models.registry import MODELS, model_class
 from rankformer.research.published import METHODS
 from rankformer.research.results import Computation, Dataset
-from rankformer.runs.configuration import read_configuration
+from rankformer.runs.configuration import chosen_settings, read_configuration
 
 SHIPPED = ("best", "paper")  # sets of configurations that come with the package
 DEFAULT_ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -18,7 +18,7 @@ PAPER_STEP = 0.1
 
 
 class RowSettings(NamedTuple):
-    """The settings of one row that differ from the method's defaults, and where they come from."""
+    """The settings of one row, and where they come from."""
 
     settings: dict[str, Any]
     origin: str
@@ -50,17 +50,17 @@ def configurations(name: str) -> Callable[[str, str], RowSettings]:
         raise ConfigError(f"--configs {name}: there is no such folder; expected {', '.join(SHIPPED)} or a folder")
 
     def settings_of(dataset: str, method: str) -> RowSettings:
-        model = model_class(method).name
-        path = folder / dataset / f"{model}.toml"
+        model = model_class(method)
+        path = folder / dataset / f"{model.name}.toml"
         if not path.is_file():
-            return RowSettings({}, "default settings")
-        configuration = read_configuration(path)
-        if configuration.data:
+            return RowSettings(model.settings_class().hyperparameters(), "default settings")
+        content = read_configuration(path)
+        if "data" in content:
             raise ConfigError(f"{path} has a [data] table; all rows of an experiment read the data alike, remove it")
-        if configuration.model not in (None, model):
-            raise ConfigError(f"{path} is for model {configuration.model!r}; expected {model!r}")
-        origin = f"{name}:{dataset}/{model}" if shipped else path.as_posix()
-        return RowSettings(dict(configuration.settings), origin)
+        if content.get("model", model.name) != model.name:
+            raise ConfigError(f"{path} contradicts its name: its model is {content['model']!r}")
+        origin = f"{name}:{dataset}/{model.name}" if shipped else path.as_posix()
+        return RowSettings(chosen_settings(model.settings_class, content, ()), origin)
 
     return settings_of
 
@@ -107,8 +107,8 @@ class Request:
 
     def settings(self, data: Dataset, method: str, **changes: Any) -> dict[str, Any]:
         """Return a method's full settings on a dataset with some of them changed, checked."""
-        model = model_class(method)
-        settings = model(**{**self.settings_of(data.name, method).settings, **changes}).hyperparameters()
+        row = self.settings_of(data.name, method).settings
+        settings = model_class(method).settings_class(**{**row, **changes}).hyperparameters()
         if self.epochs is not None and "epochs" in settings:
             epochs = min(settings["epochs"], self.epochs)
             settings |= {"epochs": epochs, "validate_every": min(settings["validate_every"], epochs)}

@@ -26,7 +26,8 @@ from rankformer.data.interactions import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.files import sealed_json, unseal_json, write_bytes_atomic
+from rankformer.files import write_bytes_atomic
+from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 
 Kind = Literal["training", "untrained", "lemma"]
 Result = dict[str, Any]
@@ -118,7 +119,7 @@ class ResultStore:
         if not path.exists():
             return Found()
         try:
-            content = unseal_json(path)
+            content = read_checksummed_json(path)
         except RunFolderError as error:
             return Found(problem=f"{error}; it is computed again")
         if content.get("computation") != computation.identity or not {"result", "commit"} <= content.keys():
@@ -129,8 +130,9 @@ class ResultStore:
         """Store a result, remove the unfinished work behind it, and return it with its commit."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
         head = {"label": computation.label, "created": created, "commit": code_version()}
+        result = json.loads(json.dumps(result))  # as it will be read back: keys are strings
         content = {**head, "computation": computation.identity, "result": result}
-        write_bytes_atomic(self.path_of(computation), sealed_json(content))
+        write_bytes_atomic(self.path_of(computation), checksummed_json(content))
         shutil.rmtree(self.work_folder(computation), ignore_errors=True)
         return {**result, "commit": head["commit"]}
 

@@ -66,10 +66,10 @@ def _drawn(graph: BipartiteGraph, settings: dict[str, Any], seed: int) -> Tensor
     if settings["draws"] == "own":
         return torch.randn(graph.num_nodes, dim, generator=generator) * scale
     # The authors draw two embedding modules, which fill themselves once, and then fill each again with std 0.1.
-    sides = [(graph.num_users, dim), (graph.num_items, dim)]
-    for shape in sides:
-        torch.empty(shape).normal_(generator=generator)
-    return torch.cat([torch.empty(shape).normal_(0, scale, generator=generator) for shape in sides])
+    counts = (graph.num_users, graph.num_items)
+    for count in counts:
+        torch.empty(count, dim).normal_(generator=generator)
+    return torch.cat([torch.empty(count, dim).normal_(0, scale, generator=generator) for count in counts])
 
 
 def _states(graph: BipartiteGraph, table: Tensor, settings: dict[str, Any]) -> Iterator[Tensor]:
