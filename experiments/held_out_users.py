@@ -2,10 +2,10 @@
 
     python experiments/held_out_users.py --dataset epinions --model rankformer --seed 0 --out experiments/results
 
-A tenth of the users (drawn by the seed, among those with at least five interactions in all parts together) is taken out of
-every part. The rest is trained as usual, the validation part of the rest choosing when to stop. Each held-out user's
-interactions, in the order of the files, are cut at 80 %: the first are the history that is handed in, the last are to be found
-(mask: the history). Compared are
+A tenth of the users (drawn by the seed, among those with at least five interactions in all parts together) is taken out
+of every part. The rest is trained as usual, the validation part of the rest choosing when to stop. Each held-out user's
+interactions, in the order of the files, are cut at 80 %: the first are the history that is handed in, the last are to
+be found (mask: the history). Compared are
 
     fold-in      recommend(histories=...) of the model that never saw them
     trained in   the same settings trained once more with their histories among the training interactions
@@ -47,7 +47,7 @@ def without(part: Interactions, users: np.ndarray) -> Interactions:
 
 
 def cut(users: np.ndarray) -> np.ndarray:
-    """Return which interactions, sorted by user, are among the first 80 % of their user's; each side keeps at least one."""
+    """Return which interactions, sorted by user, are among the first 80 % of their user's; both sides keep one."""
     size = np.bincount(users)[users]
     first = np.flatnonzero(np.diff(users, prepend=-1))
     place = np.arange(len(users)) - np.repeat(first, np.diff(np.append(first, len(users))))

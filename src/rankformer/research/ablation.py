@@ -37,8 +37,8 @@ def show_ablation(request: Request, results: Results) -> Content:
     for data in request.datasets:
         rows = {variant: Row.of(_trainings(request, data, variant), results) for variant in ALL}
         rows = {variant: row for variant, row in rows.items() if row.seeds}
-        tables.append(ablation_table(data.name, rows))
-        findings.append(order_of_effects(data.name, rows))
+        tables.append(_table(data.name, rows))
+        findings.append(_order_of_effects(data.name, rows))
         values[data.name] = {
             "settings": request.settings(data, "rankformer"),
             "rows": {variant: {"changes": ALL[variant], **row.to_dict()} for variant, row in rows.items()},
@@ -59,8 +59,7 @@ def show_ablation(request: Request, results: Results) -> Content:
     return Content(tuple(findings), tuple(tables), notes=notes, data=values)
 
 
-def ablation_table(dataset: str, rows: dict[str, Row]) -> Table:
-    """Return the variants beside the paper's numbers."""
+def _table(dataset: str, rows: dict[str, Row]) -> Table:
     recall, published = recall_metric(dataset), ABLATION.get(dataset, {})
     lines = tuple(
         (f"{variant} (*)" if row.failures else variant, *score_columns(row, published.get(variant), recall))
@@ -72,7 +71,7 @@ def ablation_table(dataset: str, rows: dict[str, Row]) -> Table:
     return Table(title, HEADINGS, lines)
 
 
-def order_of_effects(dataset: str, rows: dict[str, Row]) -> str:
+def _order_of_effects(dataset: str, rows: dict[str, Row]) -> str:
     """Return a sentence on whether the variants are in the paper's order by NDCG@20, below the full model."""
     scores = {variant: rows[variant].metric(NDCG) for variant in VARIANTS if variant in rows}
     means = {variant: score.mean for variant, score in scores.items() if score is not None}

@@ -72,18 +72,23 @@ def show_comparison(request: Request, results: Results) -> Content:
     values: dict[str, Any] = {}
     for data in request.datasets:
         rows = _rows(request, data, results)
-        improvements = tested_improvements(data.name, rows)
-        tables.append(score_table(data.name, rows))
+        improvements = _tested_improvements(data.name, rows)
+        tables.append(_score_table(data.name, rows))
         if improvements:
-            tables.append(improvement_table(data.name, improvements))
-            findings += [sentence(data.name, each) for each in improvements if each.metric == NDCG]
+            tables.append(_improvement_table(data.name, improvements))
+            findings += [_sentence(data.name, each) for each in improvements if each.metric == NDCG]
         values[data.name] = {
             "rows": {method: _row_data(request, data, method, row) for method, row in rows.items()},
             "improvements": [{**each._asdict(), "test": each.test._asdict()} for each in improvements],
         }
     names = [data.name for data in request.datasets]
-    notes = (*comparison_notes(names), *_without_result(request, results))
-    return Content(tuple(findings), tuple(tables), notes=notes, commands=row_commands(values), data=values)
+    notes = (*_comparison_notes(names), *_without_result(request, results))
+    commands = tuple(
+        (f"{_title(method)}, {dataset}", row["command"])
+        for dataset, content in values.items()
+        for method, row in content["rows"].items()
+    )
+    return Content(tuple(findings), tuple(tables), notes=notes, commands=commands, data=values)
 
 
 def show_runtime(request: Request, results: Results) -> Content:
@@ -91,15 +96,14 @@ def show_runtime(request: Request, results: Results) -> Content:
     tables, findings, values = [], [], {}
     for data in request.datasets:
         rows = _rows(request, data, results)
-        tables.append(runtime_table(data.name, rows))
-        findings += runtime_sentences(data.name, rows)
+        tables.append(_runtime_table(data.name, rows))
+        findings += _runtime_sentences(data.name, rows)
         values[data.name] = {"rows": {method: row.to_dict() for method, row in rows.items()}}
     notes = (*RUNTIME_NOTES, *_without_result(request, results))
     return Content(tuple(findings), tuple(tables), notes=notes, data=values)
 
 
-def comparison_notes(datasets: list[str]) -> tuple[str, ...]:
-    """Return how the scores and tests are to be read."""
+def _comparison_notes(datasets: list[str]) -> tuple[str, ...]:
     special = tuple(NOTES[name] for name in datasets if name in NOTES)
     return (
         *special,
@@ -112,7 +116,7 @@ def comparison_notes(datasets: list[str]) -> tuple[str, ...]:
     )
 
 
-def tested_improvements(dataset: str, rows: dict[str, Row]) -> list[Improvement]:
+def _tested_improvements(dataset: str, rows: dict[str, Row]) -> list[Improvement]:
     """Return the test of each claim whose method and at least one baseline were measured, on both metrics."""
     metrics = (NDCG, recall_metric(dataset))
     found = [
@@ -146,8 +150,7 @@ def _group(method: str) -> str:
     return CONTRASTIVE_RIVALS if method in CONTRASTIVE else PLAIN_RIVALS
 
 
-def score_table(dataset: str, rows: dict[str, Row]) -> Table:
-    """Return the methods beside the published numbers."""
+def _score_table(dataset: str, rows: dict[str, Row]) -> Table:
     recall, published = recall_metric(dataset), COMPARISON.get(dataset, {})
     lines = tuple(
         (
@@ -161,8 +164,7 @@ def score_table(dataset: str, rows: dict[str, Row]) -> Table:
     return Table(f"{dataset}: NDCG@20 and {recall}{failed}", SCORES, lines)
 
 
-def improvement_table(dataset: str, improvements: list[Improvement]) -> Table:
-    """Return the tests, one a line."""
+def _improvement_table(dataset: str, improvements: list[Improvement]) -> Table:
     rows = tuple(
         (
             f"{_title(each.method)} over {_title(each.best_baseline)}",
@@ -184,8 +186,7 @@ def _percent(improvement: Improvement, difference: float) -> str:
     return f"{scale * difference:+.1f}"
 
 
-def sentence(dataset: str, improvement: Improvement) -> str:
-    """Return an improvement on NDCG@20 in words."""
+def _sentence(dataset: str, improvement: Improvement) -> str:
     verb = "improves on" if improvement.test.difference > 0 else "is below"
     sure = "significant" if improvement.test.p < 0.05 else "not significant"
     return (
@@ -193,22 +194,6 @@ def sentence(dataset: str, improvement: Improvement) -> str:
         f"{improvement.baselines}, by {abs(improvement.percent):.2f}% of NDCG@20 ({sure} at p < 0.05, "
         f"p = {p_value(improvement.test.p)})."
     )
-
-
-def row_commands(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the command that computes each row by itself."""
-    return tuple(
-        (f"{_title(method)}, {dataset}", row["command"])
-        for dataset, content in values.items()
-        for method, row in content["rows"].items()
-    )
-
-
-def row_command(source: str, method: str, num_seeds: int, configs: str) -> str:
-    """Return the command that computes one row of the comparison on one dataset."""
-    words = ["rankformer", "reproduce", "table-comparison", "--dataset", source, "--methods", method]
-    words += ["--seeds", str(num_seeds)] + (["--configs", configs] if configs != "best" else [])
-    return shlex.join(words)
 
 
 RUNTIME_NOTES = (
@@ -222,8 +207,7 @@ RUNTIME_NOTES = (
 )
 
 
-def runtime_table(dataset: str, rows: dict[str, Row]) -> Table:
-    """Return the seconds of the methods beside the paper's."""
+def _runtime_table(dataset: str, rows: dict[str, Row]) -> Table:
     lines = []
     for method, row in rows.items():
         times = [row.history(name) for name in ("seconds_per_epoch", "seconds_to_best", "seconds")]
@@ -242,8 +226,7 @@ def runtime_table(dataset: str, rows: dict[str, Row]) -> Table:
     return Table(f"{dataset}: runtime{conditions}", TIMES, tuple(lines))
 
 
-def runtime_sentences(dataset: str, rows: dict[str, Row]) -> list[str]:
-    """Return how long Rankformer takes, where it was trained."""
+def _runtime_sentences(dataset: str, rows: dict[str, Row]) -> list[str]:
     ours = rows["rankformer"].history("seconds_to_best") if "rankformer" in rows else None
     if ours is None:
         return []
@@ -274,11 +257,13 @@ def _without_result(request: Request, results: Results) -> list[str]:
 
 def _row_data(request: Request, data: Dataset, method: str, row: Row) -> dict[str, Any]:
     published = COMPARISON.get(data.name, {}).get(method)
+    words = ["rankformer", "reproduce", "table-comparison", "--dataset", data.source.source, "--methods", method]
+    words += ["--seeds", str(len(row.seeds))] + (["--configs", request.configs] if request.configs != "best" else [])
     return {
         "published": published._asdict() if published else None,
         "settings": request.settings(data, method),
         "settings_from": request.settings_of(data.name, method).origin,
-        "command": row_command(data.source.source, method, len(row.seeds), request.configs),
+        "command": shlex.join(words),
         **row.to_dict(),
     }
 

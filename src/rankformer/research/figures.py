@@ -32,13 +32,9 @@ def show_tau(request: Request, results: Results) -> Content:
         }
         for data in request.datasets
     }
-    return tau_content(curves, request.step, _settings_note(request), request)
-
-
-def tau_content(curves: dict[str, dict[str, Curve]], step: float, settings: str, request: Request) -> Content:
-    """Return the figure of measured curves."""
-    grid = f"grid: tau in steps of {step:g}" + ("" if step <= PAPER_STEP else f" (the paper's: {PAPER_STEP:g})")
-    notes = (f"{grid}. At tau = 0 the layers do nothing, so that point is one training shared by all lines.", settings)
+    coarse = "" if request.step <= PAPER_STEP else f" (the paper's: {PAPER_STEP:g})"
+    grid = f"grid: tau in steps of {request.step:g}{coarse}"
+    notes = (f"{grid}. At tau = 0 the layers do nothing, so that point is one training shared by all lines.",)
     findings = tuple(f"{data}: {each}" for data, named in curves.items() for each in tau_shape(_means(named)))
     return _figure(request, curves, "tau", notes, findings, remark=grid)
 
@@ -54,16 +50,10 @@ def show_alpha(request: Request, results: Results) -> Content:
         data.name: {"Rankformer": _trained({a: _alpha_row(request, data, a) for a in request.alphas}, results)}
         for data in request.datasets
     }
-    return alpha_content(curves, _settings_note(request), request)
-
-
-def alpha_content(curves: dict[str, dict[str, Curve]], settings: str, request: Request) -> Content:
-    """Return the figure of measured curves."""
     grid = "grid: alpha = " + ", ".join(f"{alpha:g}" for alpha in request.alphas)
     notes = (
         f"{grid}. Below alpha = 2 the normalizer's sums over items without interaction are estimates, as in the "
         "authors' code.",
-        settings,
     )
     findings = tuple(f"{data}: {each}" for data, named in curves.items() for each in alpha_shape(_means(named)))
     marks = ((2.0, "alpha = 2, the paper's setting"),)
@@ -124,13 +114,6 @@ def _alpha_row(request: Request, data: Dataset, alpha: float) -> list[Computatio
     return request.row(data, "rankformer", f"alpha = {alpha:g}", alpha=alpha)
 
 
-def _settings_note(request: Request) -> str:
-    return (
-        f"Other settings: {request.origins('rankformer')}. Test part at the best validation; seeds: "
-        f"{', '.join(map(str, request.seeds))}. The paper prints no numbers for this figure."
-    )
-
-
 def _trained(rows: dict[float, list[Computation]], results: Results) -> Curve:
     spreads = {x: Row.of(computations, results).metric(NDCG) for x, computations in rows.items()}
     return {x: spread for x, spread in spreads.items() if spread is not None}
@@ -161,8 +144,12 @@ def _figure(
     }
     if request.epochs is not None:
         remark += f"; trial: trainings cut off after {request.epochs} epochs"
+    settings = (
+        f"Other settings: {request.origins('rankformer')}. Test part at the best validation; seeds: "
+        f"{', '.join(map(str, request.seeds))}. The paper prints no numbers for this figure."
+    )
     picture = Picture(caption, tuple(panels), remark) if panels else None
-    return Content(findings, tables, picture, notes, data=data)
+    return Content(findings, tables, picture, (*notes, settings), data=data)
 
 
 def curve_table(title: str, column: str, curves: dict[str, Curve]) -> Table:

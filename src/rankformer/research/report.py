@@ -41,21 +41,10 @@ figure { margin: 1.5rem 0; } figure img { max-width: 100%; background: #fff; } f
 
 @dataclass(frozen=True)
 class Head:
-    """What every report says of itself.
+    """What every report says of itself: how, when, with which code and on what it was made.
 
-    Attributes:
-        experiment: its name on the command line.
-        title: in words.
-        command: that made it.
-        date: when, in UTC.
-        commit: of the code that wrote it.
-        commits: of the code that computed its results, with how many each.
-        datasets: name, size and fingerprint of each dataset.
-        absent: name and reason of each dataset that was not run.
-        seeds: that were asked for.
-        trial: why its numbers are not results, empty where they are.
-        versions: of what its numbers depend on.
-        machine: system, processor and cores.
+    `commits` counts the results by the code that computed them; `absent` has name and reason of each dataset that was
+    not run; `trial` says why the numbers are not results, and is empty where they are.
     """
 
     experiment: str

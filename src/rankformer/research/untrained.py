@@ -61,7 +61,8 @@ def untrained_quality(parts: Parts, settings: dict[str, Any], seed: int) -> dict
 
 
 def _drawn(graph: BipartiteGraph, settings: dict[str, Any], seed: int) -> Tensor:
-    dim, scale = settings["embedding_dim"], settings["scale"]
+    dim: int = settings["embedding_dim"]
+    scale: float = settings["scale"]
     generator = torch.Generator().manual_seed(seed)
     if settings["draws"] == "own":
         return torch.randn(graph.num_nodes, dim, generator=generator) * scale
