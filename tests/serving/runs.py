@@ -9,7 +9,7 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.runs.run import Run, save_run
+from rankformer.runs.saved import Run, save_run
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.scoring.recommender import Recommender

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from rankformer.runs.run import load_run
+from rankformer.runs.saved import load_run
 from rankformer.serving.page import assemble_page, page_response
 from rankformer.serving.settings import Tokens
 

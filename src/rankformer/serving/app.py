@@ -1,8 +1,7 @@
 """`create_app`: the service as an ASGI application."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,12 +31,9 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(service.slot.load())  # meanwhile requests get 503
+        service.slot.load_soon()  # meanwhile requests get 503
         yield
-        service.close()
-        loading.cancel()
-        with suppress(asyncio.CancelledError, Exception):  # a failure was logged where it happened
-            await loading
+        await service.close()
 
     app = FastAPI(
         title="rankformer",

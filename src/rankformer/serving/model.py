@@ -256,7 +256,7 @@ class ModelSlot:
             return model
 
     def load_soon(self) -> None:
-        """Load in the background, as a signal asks for; many signals during one load make one more, not many."""
+        """Load in the background; many calls during one load (signals) make one more, not many."""
         if self._requested:
             return
         self._requested = True
@@ -270,6 +270,9 @@ class ModelSlot:
         with suppress(Exception):  # logged and counted by then
             await self.load()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Load nothing any more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -36,11 +36,12 @@ class Service:
         self.metrics.queue_length.set_function(lambda: len(self._users))
         self.stopping = False
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Reject whatever still comes."""
         self.stopping = True
-        for part in (self._users, self._calls, self.slot):
-            part.close()
+        self._users.close()
+        self._calls.close()
+        await self.slot.close()
 
     @property
     def model(self) -> ServedModel:
