@@ -1,10 +1,9 @@
 import asyncio
 import threading
-from functools import partial
 
 import pytest
 
-from rankformer.serving.batching import BatchQueue, ClosedError, QueueFullError
+from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
 
 
 class Recorder:
@@ -28,7 +27,7 @@ def run(scenario, **sizes):
     sizes = {"batch_size": 4, "queue_size": 100, **sizes}
 
     async def main():
-        queue = BatchQueue(recorder, **sizes)
+        queue = MicroBatcher(recorder, **sizes)
         try:
             await scenario(queue, recorder)
         finally:
@@ -43,7 +42,7 @@ async def wait_behind(queue, recorder):
     """Hold the thread with one call; return its task."""
     recorder.gate.clear()
     first = asyncio.ensure_future(queue.submit("first", 0))
-    while len(queue) or queue._idle:
+    while len(queue) or not queue._busy:
         await asyncio.sleep(0)
     return first
 
@@ -139,69 +138,64 @@ def test_sizes_are_reported():
     assert sizes == [1, 4, 3]
 
 
-def work_queue(threads, waiting):
-    """A queue of calls that share nothing, as heavy calls do."""
-    return BatchQueue(lambda call, _: [call()], threads=threads, queue_size=waiting)
-
-
 def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
     async def scenario():
-        queue, gate = work_queue(1, 1), threading.Event()
-        running = [asyncio.ensure_future(queue.submit(gate.wait)) for _ in range(2)]
+        pool, gate = WorkerPool(1, 1), threading.Event()
+        running = [asyncio.ensure_future(pool.run(gate.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFullError):
-            await queue.submit(int)
+            await pool.run(int)
         gate.set()
         await asyncio.gather(*running)
-        assert await queue.submit(partial(int, "7")) == 7
-        queue.close()
+        assert await pool.run(int, "7") == 7
+        pool.close()
 
     asyncio.run(scenario())
 
 
 def test_a_place_stays_taken_while_its_thread_works_for_nobody():
     async def scenario():
-        queue, gate, ended = work_queue(1, 0), threading.Event(), threading.Event()
+        pool, gate, ended = WorkerPool(1, 0), threading.Event(), threading.Event()
 
         def work():
             gate.wait()
             ended.set()
 
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(queue.submit(work), 0.01)
+            await asyncio.wait_for(pool.run(work), 0.01)
         with pytest.raises(QueueFullError):
-            await queue.submit(int)
+            await pool.run(int)
         gate.set()
         while not ended.is_set():
             await asyncio.sleep(0.001)
         while True:  # the thread gives its place back right after
             try:
-                assert await queue.submit(int) == 0
+                assert await pool.run(int) == 0
                 break
             except QueueFullError:
                 await asyncio.sleep(0.001)
-        queue.close()
+        pool.close()
 
     asyncio.run(scenario())
 
 
 def test_an_error_reaches_the_one_who_asked_and_frees_the_place():
     async def scenario():
-        queue = work_queue(1, 0)
+        pool = WorkerPool(1, 0)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await queue.submit(partial(divmod, 1, 0))
-        queue.close()
+                await pool.run(divmod, 1, 0)
+        pool.close()
         with pytest.raises(ClosedError):
-            await queue.submit(int)
+            await pool.run(int)
 
     asyncio.run(scenario())
 
 
 def test_several_threads_answer_beside_each_other():
     async def scenario():
-        queue, meeting = work_queue(3, 0), threading.Barrier(3, timeout=30)
-        assert sorted(await asyncio.gather(*(queue.submit(meeting.wait) for _ in range(3)))) == [0, 1, 2]
-        queue.close()
+        pool, meeting = WorkerPool(3, 0), threading.Barrier(3, timeout=30)
+        assert sorted(await asyncio.gather(*(pool.run(meeting.wait) for _ in range(3)))) == [0, 1, 2]
+        pool.close()
 
     asyncio.run(scenario())

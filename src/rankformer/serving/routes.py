@@ -49,8 +49,8 @@ def _add_lists(router: APIRouter, service: Service) -> None:
         """The lists of many users in one answer; a user that is not known gets an error in place of a list."""
         model = service.model
         options = service.options(model.items.find, body.k, body.include_seen, body.allow, body.block)
-        if len(body.users) * body.k > service.settings.max_places:
-            raise invalid(f"users times k may be at most {service.settings.max_places}; ask in several batches")
+        if len(body.users) * body.k > service.settings.max_batch_items:
+            raise invalid(f"users times k may be at most {service.settings.max_batch_items}; ask in several batches")
         found = [model.users.find(user) for user in body.users]
         service.metrics.unknown_ids.labels("user").inc(found.count(None))
         return await service.run(_batch, model, body.users, found, options)

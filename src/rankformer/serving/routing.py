@@ -1,8 +1,8 @@
 """`ModelRoute`: FastAPI routes whose query and body are each read by one call of pydantic.
 
 Handlers declare a pydantic model as `query` or `body`, and FastAPI describes it in OpenAPI. Only the reading is ours:
-FastAPI's own way of reading took 80 microseconds for a query where this one takes 30, accepts a field that is given
-twice, and parses a body twice.
+an empty handler with a query takes 33 microseconds this way and 80 with FastAPI's own reading, which also accepts a
+field that is given twice and parses a body into Python objects before it validates them.
 """
 
 import inspect

@@ -1,12 +1,11 @@
 """`Service`: the state that requests share, and the bounded way from a request to a thread that answers it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rankformer.scoring.recommender import RankingOptions
-from rankformer.serving.batching import BatchQueue, ClosedError, QueueFullError
+from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
 from rankformer.serving.errors import ApiError, unknown
 from rankformer.serving.metrics import Metrics
 from rankformer.serving.model import Entry, ModelSlot, ServedModel
@@ -23,24 +22,23 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.slot = ModelSlot(path, self.metrics)
-        self._users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
+        self._workers = WorkerPool(settings.workers, settings.waiting)
+        # Without batching single users have threads and a queue of the same size of their own.
+        self._singles = WorkerPool(settings.workers, settings.queue_size)
+        self._batcher = MicroBatcher[tuple[ServedModel, RankingOptions], list[Entry]](
             lambda key, users: key[0].lists(users, key[1]),
-            threads=1 if settings.batching else settings.workers,
-            batch_size=settings.batch_size if settings.batching else 1,
+            batch_size=settings.batch_size,
             queue_size=settings.queue_size,
             on_batch=self.metrics.batch_users.observe,
         )
-        self._calls = BatchQueue[Callable[[], Any], Any](
-            lambda call, _: [call()], threads=settings.workers, queue_size=settings.waiting
-        )
-        self.metrics.queue_length.set_function(lambda: len(self._users))
+        self.metrics.queue_length.set_function(lambda: len(self._batcher))
         self.stopping = False
 
     async def close(self) -> None:
         """Reject whatever still comes."""
         self.stopping = True
-        self._users.close()
-        self._calls.close()
+        for queue in (self._batcher, self._singles, self._workers):
+            queue.close()
         await self.slot.close()
 
     @property
@@ -58,12 +56,13 @@ class Service:
 
     async def list_of(self, model: ServedModel, user: int, options: RankingOptions) -> list[Entry]:
         """Return the ranked list of one user, computed together with others who wait where batching is on."""
-        return await self._admitted(self._users.submit((model, options), user))
+        if self.settings.batching:
+            return await self._admitted(self._batcher.submit((model, options), user))
+        return (await self._admitted(self._singles.run(model.lists, [user], options)))[0]
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what a heavy call returns, run in one of a few threads."""
-        answer: T = await self._admitted(self._calls.submit(partial(function, *arguments)))
-        return answer
+        return await self._admitted(self._workers.run(function, *arguments))
 
     async def _admitted(self, answer: Awaitable[T]) -> T:
         try:

@@ -22,7 +22,7 @@ class ServiceSettings(Settings):
     """Longest list that may be asked for."""
     max_users: int = Field(default=1000, ge=1)
     """Most users in one batch."""
-    max_places: int = Field(default=100_000, ge=1)
+    max_batch_items: int = Field(default=100_000, ge=1)
     """Most items in all lists of one batch together: users times k."""
     max_history: int = Field(default=1000, ge=1)
     """Most items in the history of a new user."""
