@@ -69,10 +69,10 @@ class ServedModel:
 
     def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
         """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
-        found, fallbacks = self.recommender.rank_histories([history], options)
+        found, without_items = self.recommender.rank_histories([history], options)
         return {
             "items": self._ranked(found.items[0].tolist(), found.scores[0].float().tolist()),
-            "fallback": fallbacks[0],
+            "fallback": len(without_items) > 0,
         }
 
     def similar(self, item: int, k: int) -> list[Entry]:
@@ -83,7 +83,7 @@ class ServedModel:
     def explain(self, item: int, user: int | None, history: Sequence[int] | None) -> dict[str, Any]:
         """Return the score of an item and its parts, for a user index or for a new user's history."""
         found = self.recommender.explain_index(item, user=user, history=history)
-        reasons = zip(found.items, found.contributions, strict=True)
+        reasons = zip(found.items, found.item_contributions, strict=True)
         return {
             "user_id": None if user is None else self.users.values[user],
             **self.titled(item),

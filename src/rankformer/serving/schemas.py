@@ -55,7 +55,7 @@ def with_limits(model: type[Model], settings: ServiceSettings) -> type[Model]:
             bound = getattr(settings, limit.setting)
             constraints = (Le(bound),) if name in ("k", "limit") else (MaxLen(bound), FailFast())
             # Next to the type itself: behind a validator pydantic could not describe a constraint in the schema.
-            annotation = Annotated[field.annotation, *constraints, *field.metadata]
+            annotation = Annotated[field.annotation, *constraints, *field.metadata]  # type: ignore[name-defined]
             fields[name] = (annotation, Field(default=field.default, description=field.description))
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields) if fields else model
 
