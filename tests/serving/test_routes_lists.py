@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankformer.runs.run import load_run
+from rankformer.runs.saved import load_run
 from rankformer.serving.settings import ServiceSettings
 
 from .clients import asking, asking_at_once
@@ -68,7 +68,7 @@ def test_every_user_gets_the_exact_list_and_nothing_they_have(run_folder, recomm
         ),
     ],
 )
-def test_wishes(client, recommender, query, options):
+def test_options(client, recommender, query, options):
     answer = client.get(f"/v1/recommend/u5?{query}").json()
     check_list(answer["items"], recommender.recommend(["u5"], **{"k": 10, **options}).to_dicts())
     body = {"users": ["u5", "u5"], "k": 10, **options}
@@ -77,7 +77,7 @@ def test_wishes(client, recommender, query, options):
     check_list(results[0]["items"], recommender.recommend(["u5"], **{"k": 10, **options}).to_dicts())
 
 
-def test_requests_with_different_wishes_at_once_are_not_mixed_up(run_folder, recommender):
+def test_requests_with_different_options_at_once_are_not_mixed_up(run_folder, recommender):
     import asyncio
 
     async def ask():
@@ -159,7 +159,7 @@ def test_bodies_with_wrong_fields(client, body):
     assert len(answer.text) < 500
 
 
-def test_a_session_is_a_user_made_of_a_history(client, recommender):
+def test_a_session_is_a_new_user_with_a_history(client, recommender):
     body = {"history": ["i1", "i2", "nothing", True, "i2"], "k": 5, "block": ["i9"]}
     answer = client.post("/v1/recommend:session", json=body).json()
     found = recommender.recommend_histories({"x": ["i1", "i2", "i2"]}, 5, block=["i9"])
@@ -203,7 +203,7 @@ def test_similar_items(client, recommender):
         (pa.array([datetime.date(2024, 2, 29), datetime.date(1999, 1, 1)]), pa.array([b"ab", b"\xff/"])),
         (pa.array([0.5, 2.0]), pa.array([True, False])),
     ],
-    ids=["text", "whole numbers", "dates and bytes", "numbers and truth values"],
+    ids=["strings", "integers", "dates and bytes", "floats and booleans"],
 )
 def test_ids_of_any_type(tmp_path, users, items):
     recommender = load_run(write_run(tmp_path / "run", user_ids=users, item_ids=items)).recommender

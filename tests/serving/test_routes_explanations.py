@@ -15,7 +15,7 @@ def test_the_reasons_of_a_user_are_those_of_the_library(client, recommender):
 
 def test_the_reasons_of_a_session(client, recommender):
     answer = client.post("/v1/explain:session", json={"history": ["i1", "nothing", "i5"], "item": "i3"}).json()
-    found = recommender.explain_history(["i1", "i5"], "i3")
+    found = recommender.explain(item="i3", history=["i1", "i5"])
     assert answer["user_id"] is None
     assert {reason["item_id"] for reason in answer["reasons"]} == {"i1", "i5"}
     assert answer["score"] == pytest.approx(found.score)

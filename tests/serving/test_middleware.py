@@ -1,6 +1,14 @@
-import pytest
+"""Host names, tokens, escaped paths, and the limits of a body."""
 
-from rankformer.serving.gate import IdConvertor, escaped_path
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankformer.serving.errors import ApiError
+from rankformer.serving.middleware import BodyLimitMiddleware, IdConvertor, escaped_path, is_deeper
 from rankformer.serving.settings import ServiceSettings, Tokens
 
 from .clients import asking
@@ -97,3 +105,106 @@ def test_the_description_tells_where_tokens_are_needed(client, guarded):
     assert with_token["/v1/model"]["get"]["security"] == [{"token": []}]
     assert "security" not in without["/v1/model"]["get"]
     assert without["/v1/admin/reload"]["post"]["security"] == [{"admin_token": []}]
+
+
+SETTINGS = ServiceSettings(max_body_bytes=100, max_json_depth=3, body_timeout=0.05)
+TRICKY_TEXT = st.text(alphabet='[]{}"\\a')
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | TRICKY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TRICKY_TEXT, inner, max_size=3),
+    max_leaves=30,
+)
+
+
+def depth(document):
+    if isinstance(document, dict):
+        return 1 + max(map(depth, document.values()), default=0)
+    return 1 + max(map(depth, document), default=0) if isinstance(document, list) else 0
+
+
+@given(DOCUMENTS, st.integers(1, 6))
+def test_the_depth_is_that_of_the_document(document, limit):
+    assert is_deeper(json.dumps(document).encode(), limit) == (depth(document) > limit)
+
+
+@given(st.binary() | st.text(alphabet='[]{}",:\\0').map(str.encode))
+def test_whatever_is_not_called_too_deep_can_be_given_to_a_parser(body):
+    if not is_deeper(body, 8):
+        try:
+            json.loads(body)
+        except RecursionError:
+            raise AssertionError("too deep") from None
+        except ValueError:
+            pass
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 10**6, b'{"a":' * 10**5, b"[" * 9 + b"]" * 9, b'"' + b"[" * 9 + b'"' + b"[" * 9, b"[]" * 9 + b"[" * 9],
+)
+def test_deep_bodies(body):
+    assert is_deeper(body, 8)
+
+
+@pytest.mark.parametrize("body", [b'"\\"' * 10**5, b'"' + b'\\"' * 10**6 + b"\\", b"[]" * 10**6, b'"' * 10**6])
+def test_long_bodies_that_are_flat_take_no_longer_than_their_length(body):
+    assert not is_deeper(body, 8)  # anything quadratic would take hours here
+
+
+def send(body_parts, headers=(), method="POST", delay=0.0):
+    """What the application gets to see of a request, or the error it is refused with."""
+    seen = []
+    parts = [{"type": "http.request", "body": part, "more_body": True} for part in body_parts[:-1]]
+    messages = iter([*parts, {"type": "http.request", "body": body_parts[-1], "more_body": False}])
+
+    async def app(scope, receive, send):
+        seen.append(await receive())
+
+    async def receive():
+        await asyncio.sleep(delay)
+        return next(messages)
+
+    scope = {"type": "http", "method": method, "headers": [(b"content-type", b"application/json"), *headers]}
+    asyncio.run(BodyLimitMiddleware(app, SETTINGS)(scope, receive, None))
+    return seen[0]["body"]
+
+
+def test_a_body_arrives_whole():
+    assert send([b"[1,", b"", b"2]"]) == b"[1,2]"
+    assert send([b"[" + b" " * 98 + b"]"]) == b"[" + b" " * 98 + b"]"
+
+
+@pytest.mark.parametrize(
+    ("parts", "headers", "status"),
+    [
+        ([b"x" * 101], [], 413),
+        ([b"x" * 60, b"x" * 60, b""], [], 413),
+        ([b"1"], [(b"content-length", b"101")], 413),
+        ([b"1"], [(b"content-length", b"9" * 5000)], 413),
+        ([b"[[[[1]]]]"], [], 400),
+    ],
+)
+def test_too_much(parts, headers, status):
+    with pytest.raises(ApiError) as error:
+        send(parts, headers)
+    assert error.value.status == status
+
+
+def test_a_slow_body():
+    with pytest.raises(ApiError) as error:
+        send([b"1"] * 20, delay=0.02)
+    assert error.value.status == 408
+    assert error.value.headers == {"Connection": "close"}
+
+
+def test_a_body_that_is_something_else():
+    async def app(scope, receive, send):
+        raise AssertionError("it should not come this far")
+
+    async def receive():
+        return {"type": "http.request", "body": b"a=b"}
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/x-www-form-urlencoded")]}
+    with pytest.raises(ApiError) as error:
+        asyncio.run(BodyLimitMiddleware(app, SETTINGS)(scope, receive, None))
+    assert error.value.status == 415

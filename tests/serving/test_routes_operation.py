@@ -1,4 +1,4 @@
-"""Health, counters, and the exchange of the model."""
+"""Health, metrics, and the hot swap of the model."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.errors import RunFolderError
-from rankformer.runs.run import load_run
+from rankformer.runs.saved import load_run
 from rankformer.serving.app import create_app
 from rankformer.serving.settings import ServiceSettings, Tokens
 
@@ -147,10 +147,10 @@ def test_an_answer_under_way_finishes_on_the_model_it_began_with(runs, batching)
 
 
 def test_two_reloads_at_once(runs, monkeypatch):
-    from rankformer.serving import model_slot
+    from rankformer.serving import model
 
     gate = threading.Event()
-    real = model_slot.load_served_model
+    real = model.load_served_model
 
     async def scenario():
         async with asking_at_once(runs / "current", tokens=Tokens(admin=ADMIN)) as (client, app):
@@ -159,7 +159,7 @@ def test_two_reloads_at_once(runs, monkeypatch):
                 gate.wait(30)
                 return real(path)
 
-            monkeypatch.setattr(model_slot, "load_served_model", slow)
+            monkeypatch.setattr(model, "load_served_model", slow)
             first = asyncio.ensure_future(client.post("/v1/admin/reload", headers=HEADERS))
             while not app.state.service.slot.loading:
                 await asyncio.sleep(0.001)
@@ -279,10 +279,10 @@ def test_starting_and_stopping_answer_503(run_folder):
 
 def test_a_first_model_that_is_broken_is_reported(tmp_path):
     async def scenario():
-        told = asyncio.Event()
-        app = create_app(tmp_path, on_failed_start=told.set)
+        app = create_app(tmp_path)
         async with app.router.lifespan_context(app):
-            await told.wait()
+            while app.state.service.slot.failure is None:
+                await asyncio.sleep(0.001)
         assert isinstance(app.state.service.slot.failure, RunFolderError)
 
     asyncio.run(scenario())
@@ -362,14 +362,40 @@ def test_no_page_that_loads_from_elsewhere(client):
 
 def test_the_description_has_examples_and_limits(client):
     document = client.get("/openapi.json").json()
+
+    def schema_of(content):
+        return document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["summary"], path
             for content in operation.get("requestBody", {}).get("content", {}).values():
-                assert content["example"]
+                assert schema_of(content)["example"]
     recommend = document["paths"]["/v1/recommend/{user}"]["get"]["parameters"]
     limits = {parameter["name"]: parameter["schema"] for parameter in recommend}
     assert (limits["k"]["minimum"], limits["k"]["maximum"], limits["allow"]["maxItems"]) == (1, 1000, 1000)
-    batch = document["paths"]["/v1/recommend:batch"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    batch = schema_of(document["paths"]["/v1/recommend:batch"]["post"]["requestBody"]["content"]["application/json"])
+    assert (batch["properties"]["k"]["minimum"], batch["properties"]["k"]["maximum"]) == (1, 1000)
+    assert batch["properties"]["allow"]["anyOf"][0]["maxItems"] == 1000
     assert batch["properties"]["users"]["maxItems"] == 1000
     assert batch["additionalProperties"] is False
+
+
+def test_limits_are_those_of_the_service(run_folder):
+    limits = {"max_k": 3, "max_users": 2, "max_history": 2, "max_filter": 1, "max_listed": 2}
+    with asking(run_folder, ServiceSettings(**limits)) as client:
+        document = client.get("/openapi.json").json()
+        schemas = document["components"]["schemas"]
+        assert schemas["BatchRequest"]["properties"]["users"]["maxItems"] == 2
+        assert schemas["SessionRequest"]["properties"]["history"]["maxItems"] == 2
+        assert client.get("/v1/recommend/u1?k=3&allow=i1").status_code == 200
+        for url in ("/v1/recommend/u1?k=4", "/v1/recommend/u1?allow=i1&allow=i2", "/v1/users?limit=3"):
+            assert client.get(url).status_code == 422
+        for url, body in (
+            ("recommend:batch", {"users": ["u1", "u2", "u3"]}),
+            ("recommend:batch", {"users": ["u1"], "k": 4}),
+            ("recommend:session", {"history": ["i1", "i2", "i3"]}),
+            ("recommend:session", {"history": ["i1"], "block": ["i1", "i2"]}),
+            ("explain:session", {"history": ["i1", "i2", "i3"], "item": "i4"}),
+        ):
+            assert client.post(f"/v1/{url}", json=body).status_code == 422

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rankformer.serving.browse_routes import curve_of
+from rankformer.serving.model import validation_curve
 
 
 def test_users_are_found_by_their_id(client, recommender):
@@ -44,7 +44,7 @@ def test_a_long_query_is_refused(client):
     assert client.get("/v1/items?query=" + "x" * 201).status_code == 422
 
 
-def test_the_card(client):
+def test_the_model_card(client):
     card = client.get("/v1/model").json()
     assert (card["model"], card["users"], card["items"], card["curve_metric"]) == ("toy", 1000, 80, "ndcg@20")
     assert card["curve"] == [
@@ -55,7 +55,7 @@ def test_the_card(client):
     assert card["metrics"] == {"ndcg@20": 0.25}
 
 
-def test_the_card_does_not_tell_where_files_lie(client):
+def test_the_model_card_does_not_show_where_files_are(client):
     answer = client.get("/v1/model")
     assert answer.json()["data"]["source"]["source"] == "clicks.csv"
     assert "private" not in answer.text
@@ -63,5 +63,5 @@ def test_the_card_does_not_tell_where_files_lie(client):
 
 def test_a_curve_without_the_chosen_metric_shows_what_there_is():
     log = [{"event": "validation", "epoch": 3, "recall@5": 0.5, "best": True, "seconds": 1.0}]
-    assert curve_of(log, "ndcg@20") == ("recall@5", [{"epoch": 3, "value": 0.5, "seconds": 1.0}])
-    assert curve_of([], "ndcg@20") == (None, [])
+    assert validation_curve(log, "ndcg@20") == ("recall@5", [{"epoch": 3, "value": 0.5, "seconds": 1.0}])
+    assert validation_curve([], "ndcg@20") == (None, [])

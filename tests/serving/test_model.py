@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rankformer import EASE, GFCF, IALS, Interactions, ItemKNN, MatrixFactorization
-from rankformer.serving.served_model import Wish, load_served_model
+from rankformer.scoring.recommender import RankingOptions
+from rankformer.serving.model import load_served_model
 
 KINDS = {
     "item-knn": (ItemKNN(neighbours=3), True),
@@ -23,6 +24,6 @@ def test_a_run_of_any_kind_is_served_and_says_what_it_can(kind, tmp_path):
     model.fit(Interactions.from_indices(users, items, 13, 8)).save(tmp_path / "run")
     served = load_served_model(tmp_path / "run")  # asks one question of each kind that it says it can answer
     assert served.can == {"fold_in": by_history, "explain": by_history, "similar": True}
-    lists = served.lists([3, 12], Wish(4))
+    lists = served.lists([3, 12], RankingOptions(k=4))
     expected = model.recommend([3, 12], k=4).to_dicts()
     assert [entry["item_id"] for entries in lists for entry in entries] == [row["item_id"] for row in expected]

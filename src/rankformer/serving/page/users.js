@@ -1,8 +1,8 @@
-// Who asks: a user of the log or a made-up one, each with the same three questions.
+// A user of the training data or a new one: each has a list, and explanations.
 
 const HISTORY = 100; // items of a history that are fetched
 const SUGGESTIONS = 20;
-const REST = 150; // milliseconds without a change before the made-up user's list is asked for
+const REST = 150; // milliseconds without a change before the new user's list is asked for
 
 /** Items met in answers, by key: their ids as the service writes them, and their titles. */
 const catalogue = new Map();
@@ -38,8 +38,8 @@ const pause = (milliseconds, signal) =>
     signal.addEventListener("abort", () => clearTimeout(timer));
   });
 
-/** Returns the user of the log that asks. */
-const loggedUser = (user) => ({
+/** Returns a user of the training data. */
+const knownUser = (user) => ({
   name: user,
   history: async (signal) => remember(await service.ask(path`v1/users/${user}/history?limit=${HISTORY}`, { signal })),
   list: async ({ length, seen }, signal) =>
@@ -47,9 +47,9 @@ const loggedUser = (user) => ({
   explain: async (key, signal) => service.ask(path`v1/explain/${user}/${key}`, { signal }),
 });
 
-/** Returns the made-up user that asks. */
-const madeUpUser = (picks) => ({
-  name: "the made-up user",
+/** Returns a new user with these items. */
+const newUser = (picks) => ({
+  name: "the new user",
   list: async ({ length, seen }, signal) => {
     await pause(REST, signal);
     await resolve(picks, signal);

@@ -1,6 +1,6 @@
-// The model's card: what it learned from, with which settings, and how well it does under which protocol.
+// The model card: what it was trained on, with which settings, and how well it does under which protocol.
 
-/** Returns a value of the card as text. */
+/** Returns a value of the model card as a string. */
 function cardText(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -9,7 +9,7 @@ function cardText(value) {
   return String(value);
 }
 
-/** Returns a text, a long fingerprint cut short with the whole of it at hand. */
+/** Returns a value as an element; a long fingerprint is cut short, with the whole of it as its title. */
 function cardValue(value) {
   const text = cardText(value);
   const long = /^[0-9a-f]{24,}$/.test(text);
@@ -60,7 +60,7 @@ function curveSection(model) {
     curveTable(points, metric));
 }
 
-/** Returns the whole card as elements. */
+/** Returns the whole model card as elements. */
 function modelCard(model) {
   const name = model.data?.name ?? model.data?.history ?? "";
   const ability = (can, words) => make("li", { class: can ? "yes" : "no" },
