@@ -84,7 +84,7 @@ def test_every_trained_model_has_a_plan(planned, model):
 
 
 def test_a_model_of_ones_own_has_a_plan(planned, tmp_path, monkeypatch):
-    text = 'from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n'
+    text = "from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n"
     text += 'class OwnToo(MatrixFactorization):\n    name = "own-too"\n'
     (tmp_path / "own_model_too.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -107,7 +107,7 @@ def test_a_space_of_ones_own(tune, tmp_path):
 
 
 def test_a_model_of_ones_own(cli, tune, clicks, folder, tmp_path, monkeypatch):
-    text = 'from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n'
+    text = "from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n"
     text += 'class Own(MatrixFactorization):\n    name = "own"\n'
     (tmp_path / "own_model.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

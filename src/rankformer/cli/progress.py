@@ -53,8 +53,8 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
             bar.update(task, completed=epoch, status="  ".join(filter(None, parts)))
         elif validation or (not validates and (epoch % settings.validate_every == 0 or epoch == settings.epochs)):
             measured += " (best)" if validation and event["best"] else ""
-            parts = (f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s")
-            print("  ".join(filter(None, parts)), file=sys.stderr, flush=True)
+            line = (f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s")
+            print("  ".join(filter(None, line)), file=sys.stderr, flush=True)
 
     with bar if watched else nullcontext():
         yield show_event

@@ -83,7 +83,7 @@ class ServedModel:
     def explain(self, item: int, user: int | None, history: Sequence[int] | None) -> dict[str, Any]:
         """Return the score of an item and its parts, for a user index or for a new user's history."""
         found = self.recommender.explain_index(item, user=user, history=history)
-        reasons = zip(found.items, found.item_contributions, strict=True)
+        reasons = zip(found.items, found.contributions, strict=True)
         return {
             "user_id": None if user is None else self.users.values[user],
             **self.titled(item),
