@@ -79,7 +79,7 @@ def _show(name: str, plan: dict[str, Any], limit_words: str) -> None:
     rows = [(part, show_size(size)) for part, size in memory["parts"].items()]
     show_table(("memory at the peak", "size"), [*rows, ("in all", show_size(memory["peak"]))], numbers=("size",))
     if memory["basis"] == "extrapolated":
-        show(f"extrapolated from samples of {' and '.join(f'{size:,}' for size in plan['samples'])} interactions")
+        show(f"extrapolated from samples of {', '.join(f'{size:,}' for size in plan['samples'])} interactions")
     show(*_time_lines(plan))
     peak, limit = show_size(memory["peak"]), f"{show_size(plan['limit'])} {limit_words}"
     if plan["fits"]:

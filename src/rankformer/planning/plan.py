@@ -157,7 +157,8 @@ def _changes(model: Model, parts: Parts, base: Cost, cost: Cost) -> Iterator[tup
     lowest = cost.growth
     for settings in _proposals(model):
         found = _probe(model, parts, base.interactions, **settings)
-        growth = round(cost.growth * found.growth / max(base.growth, 1))
+        saved = (base.growth - found.growth) * cost.interactions / base.interactions
+        growth = max(round(cost.growth - saved), found.growth)
         if growth < lowest:
             lowest = growth
             yield settings, growth
