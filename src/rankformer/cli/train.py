@@ -60,7 +60,6 @@ def train(
     folder = RunFolder(out)
     state = folder.claim(resume=resume, overwrite=overwrite)
     learner = build_model(configuration, model, assignments or (), seed, device)
-    del threads  # applied where it is parsed
     with busy(f"reading {source.source}"):
         parts = source.load()
     if state is State.FINISHED and resume:
