@@ -4,10 +4,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankformer.cli.model_options import use_threads
-from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_table
 from rankformer.cli.progress import busy, progress_of
 
 if TYPE_CHECKING:
@@ -32,10 +30,8 @@ SHOWN_HISTORY = 4
 
 
 def demo(
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the training; the data stays the same.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="RUN", help="Also keep the trained model in this folder.")
-    ] = None,
+    seed: Annotated[int, option("N", "Seed of the training; the data stays the same.", min=0)] = 0,
+    out: Annotated[Path | None, option("RUN", "Also keep the trained model in this folder.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Train on built-in data and show what comes out.
@@ -83,9 +79,9 @@ def demo(
     if out is None:
         show("try next:  rankformer demo --out runs/demo     (keeps the model)")
         show(f"     then  rankformer recommend runs/demo --user {user}")
-    else:
-        show(f"try next:  rankformer recommend {shlex.quote(str(out))} --user {user}")
-        show(f"      and  rankformer similar {shlex.quote(str(out))} --item {item}")
+        return
+    run = shlex.quote(str(out))
+    show(f"try next:  rankformer recommend {run} --user {user}", f"      and  rankformer similar {run} --item {item}")
 
 
 def _reference_metrics(parts: "Parts") -> dict[str, dict[str, float]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import data_source, takes_data_options
-from rankformer.cli.output import JsonFlag, show, show_json, show_table, show_warning
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_table, show_warning
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
@@ -20,18 +20,10 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `r
 @takes_data_options
 def evaluate(
     run: RunArgument,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Evaluate on the test part of other data than the run's own.")
-    ] = None,
-    mask: Annotated[
-        str, typer.Option(metavar="train|train+valid|none", help="Which known interactions are left out of the lists.")
-    ] = "train",
-    metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="What to measure, with commas.")
-    ] = "ndcg@20,recall@20,recall_capped@20",
-    per_user: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write each user's values to a csv or parquet file.")
-    ] = None,
+    data: Annotated[str | None, option("DATA", "Evaluate on the test part of other data than the run's own.")] = None,
+    mask: Annotated[str, option("train|train+valid|none", "Leave these known interactions out of lists.")] = "train",
+    metrics: Annotated[str, option("NAMES", "What to measure, with commas.")] = "ndcg@20,recall@20,recall_capped@20",
+    per_user: Annotated[Path | None, option("FILE", "Also write each user's values to a csv or parquet file.")] = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],

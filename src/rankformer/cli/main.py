@@ -23,7 +23,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 import typer
 
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.output import add_command, show_note
+from rankformer.cli.output import add_command, option, show_note
 from rankformer.errors import RankformerError, UserError
 
 # The parser's own error, wherever this version of typer keeps it.
@@ -31,11 +31,10 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
-# In the order of the help; each is a module of this package with a function of that name, or with `register`.
-COMMANDS = (
-    *("demo", "plan", "train", "tune", "evaluate", "recommend", "similar", "explain"),
-    *("serve", "export", "data", "models", "reproduce"),
-)
+# The modules of this package that hold the commands, in the order of the help, and the commands of a module where
+# there is not one with its name; a module with `register` adds its own.
+MODULES = ("demo", "plan", "train", "tune", "evaluate", "recommend", "serve", "export", "data", "models", "reproduce")
+COMMANDS = {"recommend": ("recommend", "similar", "explain")}
 
 app = typer.Typer(
     help="From an interaction log to ranked lists: Rankformer (WWW 2025) and what it is compared with.",
@@ -44,15 +43,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name in COMMANDS:
+for name in MODULES:
     module = import_module(f"rankformer.cli.{name}")
     if hasattr(module, "register"):
         module.register(app)
-    else:
-        add_command(app, getattr(module, name))
+        continue
+    for command in COMMANDS.get(name, (name,)):
+        add_command(app, getattr(module, command))
 
 
-def _show_version(wanted: bool) -> None:
+def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -62,9 +62,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
-    ] = False,
+    version: Annotated[bool, option("", "Show the version.", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     del version
 

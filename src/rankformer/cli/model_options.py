@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rankformer.cli.output import option
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model
 
 
 def use_threads(count: int | None) -> int | None:
-    """Compute on so many threads; None leaves the number as it is."""
+    """Compute on so many threads, as soon as the option is parsed; None leaves the number as it is."""
     if count is not None:
         import torch
 
@@ -20,24 +20,12 @@ def use_threads(count: int | None) -> int | None:
 
 
 ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Method, as `rankformer models` lists them, or package.module:Class of your own. Default: rankformer.",
-    ),
+    str | None, option("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: rankformer.")
 ]
-ConfigOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="TOML file with model, seed, settings and data.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a hyperparameter, over the file's; may be repeated."),
-]
-ThreadsOption = Annotated[  # applied where it is parsed
-    int | None,
-    typer.Option(min=1, metavar="N", callback=use_threads, help="Threads on the CPU. Default: all cores."),
-]
-DeviceOption = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
+ConfigOption = Annotated[Path | None, option("FILE", "Read model, seed, settings and data from a TOML file.")]
+SetOption = Annotated[list[str] | None, option("KEY=VALUE", "Change a hyperparameter; may be repeated.", "--set")]
+DeviceOption = Annotated[str, option("auto|cpu|cuda", "Where to compute.")]
+ThreadsOption = Annotated[int | None, option("N", "CPU threads. Default: all cores.", min=1, callback=use_threads)]
 
 
 def build_model(

@@ -28,15 +28,12 @@ def models(
 
     from rankformer.models.facts import built_in_models
 
-    methods = [{"name": each.name, "title": each.title, "summary": each.summary} for each in built_in_models()]
-    methods += [
-        {"name": point.name, "title": point.name, "summary": f"plug-in {point.value}"}
-        for point in entry_points(group="rankformer.models")
-    ]
+    methods = [(each.name, each.title, each.summary) for each in built_in_models()]
+    methods += [(each.name, each.name, f"plug-in {each.value}") for each in entry_points(group="rankformer.models")]
     if json:
-        show_json(methods)
+        show_json([dict(zip(("name", "title", "summary"), method, strict=True)) for method in methods])
         return
-    show_table(("name", "what it is"), [(each["name"], each["summary"]) for each in methods])
+    show_table(("name", "what it is"), [(name, summary) for name, _, summary in methods])
     show("rankformer models NAME shows the hyperparameters of one")
 
 

@@ -1,4 +1,4 @@
-"""What commands print: tables and lines for people, one JSON document for programs."""
+"""How commands are described, and what they print: tables and lines for people, one JSON document for programs."""
 
 import inspect
 import json
@@ -12,16 +12,19 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-JsonFlag = Annotated[
-    bool, typer.Option("--json", metavar="", help="Print one JSON document on stdout and nothing else.")
-]
+
+def option(metavar: str, help: str, *names: str, **limits: Any) -> Any:
+    """Return an option for `Annotated`; a flag has no metavar, and a name, or there would be a --no-name too."""
+    return typer.Option(*names, metavar=metavar, help=help, **limits)
+
+
+JsonFlag = Annotated[bool, option("", "Print one JSON document on stdout and nothing else.", "--json")]
 
 
 def add_command(app: typer.Typer, command: Callable[..., None]) -> None:
     """Add a command described by its docstring: the help, and below `Examples:` one command line per line."""
-    _, title, lines = (inspect.getdoc(command) or "").partition("Examples:\n")
-    examples = "\n\n".join([title.strip(), *(line.strip() for line in lines.splitlines())])
-    app.command(help=help_of(command), epilog=examples)(command)
+    examples = (inspect.getdoc(command) or "").partition("Examples:\n")[2].splitlines()
+    app.command(help=help_of(command), epilog="\n\n".join(["Examples:", *map(str.strip, examples)]))(command)
 
 
 def help_of(command: Callable[..., None]) -> str:
@@ -66,14 +69,7 @@ def show_json(document: Any) -> None:
 def show_table(
     headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, numbers: Sequence[str] = ()
 ) -> None:
-    """Print a table on stdout.
-
-    Args:
-        headings: of the columns.
-        rows: the cells; strings are shown as they are, floats with four digits.
-        title: above the table.
-        numbers: the headings of the columns to align on the right.
-    """
+    """Print a table on stdout: strings as they are, floats with four digits; `numbers` are aligned on the right."""
     from rich import box
     from rich.table import Table
 

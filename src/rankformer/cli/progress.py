@@ -22,12 +22,8 @@ def busy(doing: str) -> AbstractContextManager[Any]:
 def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
     """Yield a function that shows the events of a training; None for methods that are solved, which have no epochs.
 
-    On a terminal it moves a bar. Elsewhere it prints a line per validation, or without validations a line at the
-    epochs where they would be.
-
-    Args:
-        settings: of the model.
-        validates: whether there is a validation part.
+    On a terminal it moves a bar. Elsewhere it prints a line per validation; without a validation part
+    (`validates`) it does so at the epochs where they would be.
     """
     if not hasattr(settings, "epochs"):
         yield None
@@ -49,12 +45,12 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
             best = f"best {measured} at {epoch}"
         if watched:
             speed = bar.tasks[0].speed
-            parts = (loss, best, f"{speed:.1f} it/s" if speed else "")
+            parts = [loss, best, f"{speed:.1f} it/s" if speed else ""]
             bar.update(task, completed=epoch, status="  ".join(filter(None, parts)))
         elif validation or (not validates and (epoch % settings.validate_every == 0 or epoch == settings.epochs)):
             measured += " (best)" if validation and event["best"] else ""
-            line = (f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s")
-            print("  ".join(filter(None, line)), file=sys.stderr, flush=True)
+            parts = [f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s"]
+            print("  ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
     with bar if watched else nullcontext():
         yield show_event

@@ -4,12 +4,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.model_options import ConfigOption, DeviceOption, ModelOption, SetOption, ThreadsOption, build_model
-from rankformer.cli.output import JsonFlag, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy, progress_of
 from rankformer.errors import ConfigError
 
@@ -21,19 +19,15 @@ if TYPE_CHECKING:
 @takes_data_options
 def train(
     data: DataArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="Folder for the trained model; made if missing.")],
+    out: Annotated[Path, option("RUN", "Folder for the trained model; made if missing.")],
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
-    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Decides every random draw. Default: 0.")] = None,
+    seed: Annotated[int | None, option("N", "Decides every random draw. Default: 0.", min=0)] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", metavar="", help="Continue from the checkpoint in RUN, if there is one.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar="", help="Replace the run or checkpoint in RUN.")
-    ] = False,
+    resume: Annotated[bool, option("", "Continue from the checkpoint in RUN, if there is one.", "--resume")] = False,
+    overwrite: Annotated[bool, option("", "Replace the run or checkpoint in RUN.", "--overwrite")] = False,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
