@@ -27,7 +27,7 @@ _TINY = 1e-8
 
 
 class EdgeAttention(nn.Module):
-    """The learned projections W_q, W_k, W_v of one such layer, (d, d) each, without bias; Xavier's uniform start."""
+    """The learned projections W_q, W_k, W_v of one such layer, (d, d) each, drawn from Xavier's uniform range."""
 
     def __init__(self, width: int, num_heads: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -40,7 +40,6 @@ class EdgeAttention(nn.Module):
         return _by_heads(self.query(rows), heads), _by_heads(self.key(rows), heads), _by_heads(self.value(rows), heads)
 
     def forward(self, entries: Entries, rows: Tensor) -> Tensor:
-        """Return the attended rows, (N, d)."""
         return edge_attention(entries, *self.project(rows))
 
 

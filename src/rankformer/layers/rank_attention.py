@@ -30,16 +30,7 @@ from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import (
-    at_items,
-    at_users,
-    edge_dot,
-    item_sums,
-    row_dot,
-    spmm,
-    two_way,
-    user_sums,
-)
+from rankformer.graph.sparse_ops import at_items, at_users, edge_dot, item_sums, row_dot, spmm, two_way, user_sums
 from rankformer.layers.rank_weights import RankWeights
 
 
@@ -74,7 +65,6 @@ class RankAttention(nn.Module):
         return rank_attention(graph, z, self.weights, self.tau)
 
     def extra_repr(self) -> str:
-        """Return the settings for `print(module)`."""
         return f"tau={self.tau}, weights={self.weights}"
 
 

@@ -1,8 +1,8 @@
 """Where a node stands in the interaction matrix: rows from its singular value decomposition."""
 
 import numpy as np
-import scipy.sparse
 import torch
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 from torch import Tensor
 
@@ -17,15 +17,18 @@ def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalize
 
     The users' rows times the items' are the best approximation of R of that rank. Columns fall in size, those beyond
     the rank of R are 0; of the two signs of each, the one with the largest item entry positive is taken. A node without
-    pairs gets zeros. R counts the training pairs, repeats one by one.
+    interactions gets zeros. R counts the training interactions, duplicates one by one.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         dim: number of columns.
         seed: decides where the iteration starts; affects rounding only.
         normalized: decompose D_u^-1/2 R D_i^-1/2 in place of R.
     """
-    matrix = _matrix(graph, normalized)
+    matrix = graph.interaction_matrix(count_duplicates=True).astype(np.float64)
+    if normalized:
+        places, degree = matrix.tocoo(), graph.degree.cpu().numpy()
+        matrix.data /= np.sqrt(degree[places.row] * degree[graph.num_users + places.col])
     values, items = _right_singular(matrix, min(dim, *matrix.shape), seed)
     found = values > _ZERO * values.max()
     values, items = values[found], items[:, found]
@@ -37,17 +40,7 @@ def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalize
     return encoding.to(graph.device)
 
 
-def _matrix(graph: BipartiteGraph, normalized: bool) -> scipy.sparse.csr_array:
-    users = graph.edge_users.cpu().numpy()
-    items = graph.edge_items.cpu().numpy() - graph.num_users
-    values = np.ones(graph.num_edges)
-    if normalized:
-        degree = graph.degree.cpu().numpy()
-        values = 1 / np.sqrt(degree[users] * degree[items + graph.num_users])
-    return scipy.sparse.csr_array((values, (users, items)), shape=(graph.num_users, graph.num_items))
-
-
-def _right_singular(matrix: scipy.sparse.csr_array, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _right_singular(matrix: csr_array, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest singular values (k,), falling, and the right singular vectors (m, k) with k <= count."""
     n, m = matrix.shape
     if min(n, m) > _SMALL_SIDE and count < min(n, m):

@@ -29,12 +29,11 @@ from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.graph_convolution import self_loop_propagation
-from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.layers.simple_attention import Kind, SimpleAttention
-from rankformer.layers.simple_attention_reference import Norm
+from rankformer.layers.light_propagation import self_loop_propagation
+from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear
+from rankformer.layers.simple_attention import Norm, SimpleAttention
 from rankformer.models.base import takes
-from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, layer_norm
 from rankformer.models.trained import TrainedModel
 
 MOST_NODES_OF_ALL_PAIRS = 4096
@@ -73,21 +72,19 @@ class DiffusionLayer(nn.Module):
     def __init__(self, settings: DIFFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
         super().__init__()
         self.settings = settings
-        kind: Kind = "difformer" if settings.kernel == "simple" else "sigmoid"
         self.attention = SimpleAttention(
-            kind, settings.hidden_dim, settings.num_heads, settings.use_weight, settings.norm, generator
+            "difformer" if settings.kernel == "simple" else "sigmoid",
+            settings.hidden_dim,
+            settings.num_heads,
+            settings.use_weight,
+            settings.norm,
+            generator,
         )
-        self.norm = layer_norm(settings)
+        self.norm = layer_norm(settings.hidden_dim, settings.use_layer_norm)
         self.dropout = dropout
 
     def forward(self, graph: BipartiteGraph, rows: Tensor, source: Tensor) -> Tensor:
-        """Return the next (N, h) rows.
-
-        Args:
-            graph: the training interactions.
-            rows: (N, h) output of the layer before.
-            source: (N, h) input of the first layer.
-        """
+        """Return the next (N, h) rows, from those of the layer before and those that the first layer started from."""
         settings = self.settings
         step = self.diffuse(graph, rows)
         if settings.use_source:
@@ -118,16 +115,14 @@ class DIFFormerNetwork(EncoderNetwork):
             )
         super().__init__(num_users, num_items, settings)
         generator, width = generator_of(settings.seed, step=0), settings.hidden_dim
-        self.input = InputLayer(
-            uniform_linear(settings.embedding_dim, width, generator), layer_norm(settings), self.dropout
-        )
+        first = uniform_linear(settings.embedding_dim, width, generator)
+        self.input = InputLayer(first, layer_norm(width, settings.use_layer_norm), self.dropout)
         self.layers = nn.ModuleList(
             DiffusionLayer(settings, self.dropout, generator) for _ in range(settings.num_layers)
         )
         self.output = uniform_linear(width, settings.output_dim, generator)
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, output_dim), users first."""
         rows = source = self.input(self.table)
         for layer in self.layers:
             rows = layer(graph, rows, source)
@@ -135,15 +130,10 @@ class DIFFormerNetwork(EncoderNetwork):
         return result
 
 
-def layer_norm(settings: DIFFormerSettings) -> nn.Module:
-    """Return the normalisation of (N, h) rows, or nothing if the settings say so."""
-    return nn.LayerNorm(settings.hidden_dim) if settings.use_layer_norm else nn.Identity()
-
-
 class DIFFormer(TrainedModel):
     """Layers that diffuse every node's state to every other node, with a graph convolution added.
 
-    A general graph transformer, here as a baseline of the paper's comparison.
+    Use it as a baseline: a general graph transformer, made for node classification, from the paper's comparison.
     """
 
     name = "difformer"

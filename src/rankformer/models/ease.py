@@ -69,7 +69,6 @@ class EASE(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        """Return the histories with the weights of the closed form."""
         self._check_memory(graph.num_items)
         count_duplicates = self.settings.count_duplicates
         pairs = graph.interaction_matrix(count_duplicates)

@@ -58,7 +58,6 @@ class GFCF(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        """Return the histories with the filter that their own graph gives."""
         count_duplicates = self.settings.count_duplicates
         pairs = graph.interaction_matrix(count_duplicates)
         vectors = self._singular_vectors(graph if count_duplicates else graph.distinct())

@@ -26,8 +26,8 @@ not have, count once in the drawn graphs, one by one in A.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from functools import reduce
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -41,7 +41,7 @@ from rankformer.graph.edge_sampling import SampledGraphs, SamplingShares, sample
 from rankformer.graph.sparse_ops import row_dot
 from rankformer.layers.anchor_positions import Anchors, PositionLayer, draw_anchors
 from rankformer.layers.edge_attention import EdgeAttention, attention_weights, edge_attention
-from rankformer.layers.graph_convolution import self_loop_propagation
+from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.seeded import generator_of
 from rankformer.losses.l2 import weight_decay
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
@@ -116,20 +116,17 @@ class GFormerSettings(
         return self
 
     def sampling_shares(self) -> SamplingShares:
-        """Return how large the drawn graphs are."""
         return SamplingShares(self.encoder_share, self.view_share, self.decoder_share, self.extra_share)
 
 
-@dataclass(frozen=True, eq=False)
-class Draw:
+class Draw(NamedTuple):
     """What is random in a step beside its batch."""
 
     anchors: Anchors
     graphs: SampledGraphs
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingRows:
+class TrainingRows(NamedTuple):
     """What the loss reads, (n+m, d) each: z, and b and c of the two views."""
 
     z: Tensor
@@ -157,14 +154,12 @@ class GFormerNetwork(EmbeddingNetwork):
         self._draw: tuple[int, Draw] | None = None
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes for recommending, (n+m, d), users first."""
         layers: list[Tensor] = [self.table]
         for _ in range(self.settings.num_layers):
             layers.append(self_loop_propagation(graph, layers[-1]))
         return _sum(layers)
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the five terms on the batch."""
         triples = batch.triples(graph)
         users, positives, negatives = (nodes.long() for nodes in (triples.users, triples.positives, triples.negatives))
         rows, settings = self.training_rows(self.draw(graph, batch)), self.settings
@@ -250,16 +245,13 @@ def rationale_loss(rows: TrainingRows, users: Tensor, positives: Tensor, negativ
 
 
 def _sum(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return reduce(torch.add, terms)
 
 
 class GFormer(TrainedModel):
     """A graph encoder that learns from what attention found and a mask took away.
 
-    A baseline of the paper's comparison; training is the slowest of all methods here, recommending is not.
+    Use it as a baseline of the paper's comparison; it is the slowest to train of all methods here.
     """
 
     name = "gformer"

@@ -62,7 +62,6 @@ class IALS(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> Embeddings:
-        """Return the items after the last iteration, and the users that they imply."""
         settings, n = self.settings, graph.num_users
         factors = least_squares_factors(
             graph,

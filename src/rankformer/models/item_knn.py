@@ -70,7 +70,6 @@ class ItemKNN(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        """Return the histories with the similarities of each item's neighbours."""
         pairs = graph.interaction_matrix(self.settings.count_duplicates)
         everything = torch.arange(graph.num_items)
         near = top_k(_Similarities(pairs, self.settings), everything, min(self.settings.neighbours, len(everything)))

@@ -46,7 +46,6 @@ class LightGCNNetwork(RankingNetwork):
         self.num_layers = settings.num_layers
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes, (n+m, d), users first."""
         return light_propagation(graph, self.table, self.num_layers)
 
     def fold_in(self, graph: BipartiteGraph) -> WeightedSum | None:

@@ -38,7 +38,6 @@ class MatrixFactorizationNetwork(RankingNetwork):
     """The learned table and nothing else."""
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the table: no embedding depends on the graph."""
         del graph
         return self.table
 

@@ -87,12 +87,10 @@ class RankformerNetwork(RankingNetwork):
         self.activations = settings.activations
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes, (n+m, d), users first."""
         steps = [partial(step, graph) for step in (neighbour_means, *self.layers)]
         return apply_layers(steps, self.table, self.activations)
 
     def fold_in(self, graph: BipartiteGraph) -> RankFoldIn:
-        """Return the users' half of the layers, with the item states that it runs against."""
         warm_up = mean_rule(graph, self.table)
         return rank_rule(graph, warm_up, neighbour_means(graph, self.table), self.layers)
 

@@ -27,12 +27,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.graph_convolution import self_loop_propagation
-from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.layers.simple_attention import SimpleAttention
-from rankformer.layers.simple_attention_reference import Norm
+from rankformer.layers.light_propagation import self_loop_propagation
+from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear
+from rankformer.layers.simple_attention import Norm, SimpleAttention
 from rankformer.models.base import takes
-from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, layer_norm
 from rankformer.models.trained import TrainedModel
 
 
@@ -82,10 +81,9 @@ class AttentionLayer(nn.Module):
         self.attention = SimpleAttention(
             "sgformer", settings.hidden_dim, settings.num_heads, settings.attention_weight, settings.norm, generator
         )
-        self.norm = attention_norm(settings)
+        self.norm = layer_norm(settings.hidden_dim, settings.attention_norm)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the next (N, h) rows."""
         settings = self.settings
         result: Tensor = self.attention(rows)
         if settings.attention_residual:
@@ -107,13 +105,7 @@ class GraphLayer(nn.Module):
         self.norm = graph_norm(settings)
 
     def forward(self, graph: BipartiteGraph, rows: Tensor, start: Tensor) -> Tensor:
-        """Return the next (N, h) rows.
-
-        Args:
-            graph: the training interactions.
-            rows: (N, h) output of the layer before.
-            start: (N, h) input of the first layer.
-        """
+        """Return the next (N, h) rows, from those of the layer before and those that the first layer started from."""
         settings = self.settings
         result = self_loop_propagation(graph, rows)
         if settings.use_init:
@@ -131,7 +123,7 @@ class SGFormerNetwork(EncoderNetwork):
         self.graph_weight = settings.graph_weight if settings.aggregate == "add" else None
         generator, width, drop = generator_of(settings.seed, step=0), settings.hidden_dim, self.dropout
         first = [uniform_linear(settings.embedding_dim, width, generator) for _ in range(2)]
-        self.attention_input = InputLayer(first[0], attention_norm(settings), drop)
+        self.attention_input = InputLayer(first[0], layer_norm(width, settings.attention_norm), drop)
         self.graph_input = InputLayer(first[1], graph_norm(settings), drop)
         layers = range(settings.attention_layers), range(settings.graph_layers)
         self.attention_layers = nn.ModuleList(AttentionLayer(settings, drop, generator) for _ in layers[0])
@@ -141,7 +133,6 @@ class SGFormerNetwork(EncoderNetwork):
         )
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, output_dim), users first."""
         attended = self.attention_input(self.table)
         for layer in self.attention_layers:
             attended = layer(attended)
@@ -154,11 +145,6 @@ class SGFormerNetwork(EncoderNetwork):
             mixed = torch.lerp(attended, convolved, self.graph_weight)
         result: Tensor = self.output(mixed)
         return result
-
-
-def attention_norm(settings: SGFormerSettings) -> nn.Module:
-    """Return the normalisation of the attention branch, or nothing if the settings say so."""
-    return nn.LayerNorm(settings.hidden_dim) if settings.attention_norm else nn.Identity()
 
 
 def graph_norm(settings: SGFormerSettings) -> nn.Module:
