@@ -42,8 +42,7 @@ def distances(graph: BipartiteGraph, nodes: NDArray[np.int64]) -> NDArray[np.flo
     """Return how many edges away every node is from each of the given ones, (a, N); infinity where there is no path."""
     pattern = graph.neighbours.cpu().numpy(), graph.ptr.cpu().numpy()
     matrix = csr_array((np.ones(len(pattern[0])), *pattern), shape=(graph.num_nodes, graph.num_nodes))
-    result: NDArray[np.float64] = dijkstra(matrix, unweighted=True, indices=nodes)
-    return result
+    return np.asarray(dijkstra(matrix, unweighted=True, indices=nodes))
 
 
 class PositionLayer(nn.Module):

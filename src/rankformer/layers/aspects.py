@@ -30,11 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def weighted_bags(columns: Tensor, ptr: Tensor, table: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[r]:ptr[r+1] of weights[a, columns_k] table[columns_k], (A, b, h).
 
-    Args:
-        columns: (nnz,) column of each entry, row after row.
-        ptr: (b + 1,) where each row starts.
-        table: (m, h) a row for each column.
-        weights: (A, m) of each column in each aspect.
+    The columns (nnz,) stand row after row, each row from its ptr (b + 1,) on; table is (m, h), weights (A, m).
     """
     return torch.stack(
         [
@@ -63,19 +59,12 @@ def mix_aspects(values: Tensor, attention: Tensor) -> Tensor:
 
 
 class BinaryRows(NamedTuple):
-    """A batch of rows of X.
+    """A batch of rows of X."""
 
-    Attributes:
-        ptr: (b + 1,) where each row's entries start.
-        rows: (nnz,) row of each entry, ascending.
-        columns: (nnz,) its column.
-        order: (nnz,) the entries by column.
-    """
-
-    ptr: Tensor
-    rows: Tensor
-    columns: Tensor
-    order: Tensor
+    ptr: Tensor  # (b + 1,) where each row's entries start
+    rows: Tensor  # (nnz,) row of each entry, ascending
+    columns: Tensor  # (nnz,) its column
+    order: Tensor  # (nnz,) the entries by column
 
     @classmethod
     def of(cls, graph: BipartiteGraph, nodes: Tensor) -> "BinaryRows":
@@ -101,13 +90,7 @@ class BinaryRows(NamedTuple):
 
 
 def weighted_rows(batch: BinaryRows, table: Tensor, weights: Tensor) -> Tensor:
-    """Return (X_b * w_a) T for each aspect, (A, b, h), the first layer of an encoder; differentiable.
-
-    Args:
-        batch: X_b, of m columns.
-        table: (m, h) T.
-        weights: (A, m) w.
-    """
+    """Return (X_b * w_a) T for each aspect, (A, b, h), from T (m, h) and w (A, m): the first layer of an encoder."""
     return _WeightedRows.apply(batch, table, weights)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -38,7 +38,7 @@ class DegreeMask(nn.Module):
 
         The logarithmic form starts from slope 1 and z = 1/2 half-way up that scale.
         """
-        for side, degree in enumerate(graph.degree.split([graph.num_users, graph.num_items])):
+        for side, degree in enumerate(graph.degree.tensor_split([graph.num_users])):
             top = math.log1p(degree.max().item())
             if self.kind == "buckets":
                 start = (_bucket_degrees().log1p() / max(top, 1e-9)).clamp(0.05, 0.95)
@@ -51,7 +51,7 @@ class DegreeMask(nn.Module):
     def forward(self, graph: BipartiteGraph) -> Tensor:
         """Return z of every node, (n+m,), users first."""
         levels = []
-        sides = graph.degree.split([graph.num_users, graph.num_items])
+        sides = graph.degree.tensor_split([graph.num_users])
         for parameters, degree in zip(self.levels.unbind(0), sides, strict=True):
             if self.kind == "buckets":
                 levels.append(parameters.index_select(0, degree_buckets(degree)))

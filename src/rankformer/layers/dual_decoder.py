@@ -34,17 +34,11 @@ _EPSILON = 1e-10
 
 
 class Block(NamedTuple):
-    """The ones of a batch within a block of columns.
-
-    Attributes:
-        columns: which columns.
-        rows: (k,) row of each one.
-        flat: (k,) its place in the block as one run of memory.
-    """
+    """The k ones of a batch within a block of columns."""
 
     columns: slice
-    rows: Tensor
-    flat: Tensor
+    rows: Tensor  # (k,) row of each one
+    flat: Tensor  # (k,) its place in the block as one run of memory
 
 
 class Terms(NamedTuple):
@@ -150,15 +144,10 @@ def likelihood_of(name: str) -> Likelihood:
 
 
 class Opposite(NamedTuple):
-    """What a batch is decoded against, constant while its side is trained.
+    """What a batch is decoded against, constant while its side is trained."""
 
-    Attributes:
-        latents: (A, m, d) B.
-        decoded: (A, m, q) f'(B).
-    """
-
-    latents: Tensor
-    decoded: Tensor
+    latents: Tensor  # (A, m, d) B
+    decoded: Tensor  # (A, m, q) f'(B)
 
 
 def _blocks(rows: BinaryRows, columns: int, aspects: int) -> Iterator[Block]:
@@ -225,14 +214,8 @@ class _Decode(torch.autograd.Function):
 def decode(
     z: Tensor, decoded: Tensor, attention: Tensor, other: Opposite, rows: BinaryRows, rule: Likelihood
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-likelihood, a mean over the rows, and the neighbourhood vectors v (A, b, d).
+    """Return the log-likelihood, a mean over the rows x, and the neighbourhood vectors v (A, b, d).
 
-    Args:
-        z: (A, b, d) latents of the batch.
-        decoded: (A, b, q) f(z).
-        attention: (A, m) w.
-        other: the opposite side.
-        rows: the batch's rows x.
-        rule: a likelihood that has seen nothing yet.
+    From latents z (A, b, d), `decoded` f(z) (A, b, q), attention w (A, m), and a likelihood that has seen nothing yet.
     """
     return _Decode.apply(z, decoded, attention, other, rows, rule)  # type: ignore[no-any-return, no-untyped-call]

@@ -45,16 +45,11 @@ def _inverse_degree(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
 
 
 def light_propagation(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
-    """Return the mean of z, T z, ..., T^K z with T = D^-1/2 A D^-1/2, (n+m, d); z itself for K = 0.
+    """Return the mean of z, T z, ..., T^K z with T = D^-1/2 A D^-1/2, (n+m, d) like z; z itself for K = 0 layers.
 
     (T z)_u = sum_{i in N_u} z_i / sqrt(d_u d_i), and likewise for items. A node without neighbours gets z / (K + 1).
     With M_k the mean of the first k + 1 powers, M_0 = z and M_k = k/(k+1) T M_{k-1} + 1/(k+1) z. So each layer is one
     SpMM and one interpolation in place, and neither a sum of layers nor a final scaling is ever kept.
-
-    Args:
-        graph: the training interactions.
-        z: (n+m, d) rows, users first.
-        num_layers: K.
     """
     weights = symmetric_weights(graph, z.dtype)
 
@@ -72,10 +67,6 @@ def self_loop_propagation(graph: BipartiteGraph, rows: Tensor) -> Tensor:
 
     out_v = rows_v / d_v + sum_{w in N_v} rows_w / sqrt(d_v d_w),  d_v = |N_v| + 1: the step of graph convolutional
     networks. A node without neighbours keeps its row. Eigenvalues lie in (-1, 1], the largest is 1.
-
-    Args:
-        graph: the training interactions.
-        rows: (n+m, d), users first.
     """
     edges = symmetric_weights(graph, rows.dtype, loops=1)
     loops = (1 / (graph.degree + 1)).to(rows.dtype)[:, None]

@@ -34,19 +34,11 @@ End = Literal["mean", "last"]
 
 @dataclass(frozen=True)
 class NoisyLayers:
-    """How a noisy pass runs; its noise is a pure function of size, seed, step and layer.
+    """How the noisy pass of a training step runs; its noise is a pure function of size, seed, step and layer."""
 
-    Attributes:
-        num_layers: K, at least 1.
-        cl_layer: l*, in 1..K.
-        size: eps, the length of what each layer adds to a row.
-        seed: of the run.
-        step: of the training.
-    """
-
-    num_layers: int
-    cl_layer: int
-    size: float
+    num_layers: int  # K, at least 1
+    cl_layer: int  # l*, in 1..K
+    size: float  # eps, the length of what each layer adds to a row
     seed: int = 0
     step: int = 0
 
@@ -61,7 +53,13 @@ class NoisyLayers:
         """Add eps sign(h) * rho to every row h, in place."""
         if self.size == 0:
             return
-        numbers = _sixteen_bit_numbers(rows.shape, generator_of(self.seed, self.step, layer)).to(rows.device)
+        # Four int16 of the whole range come from each draw of 64 bits, at a third of the time of floats.
+        words, generator = (
+            torch.empty(-(-rows.numel() // 4), dtype=torch.int64),
+            generator_of(self.seed, self.step, layer),
+        )
+        words.random_(-(2**63), None, generator=generator)
+        numbers = words.view(torch.int16)[: rows.numel()].view(rows.shape).to(rows.device)
         for start in range(0, len(rows), _NOISE_BLOCK):
             block = rows[start : start + _NOISE_BLOCK]
             r = numbers[start : start + _NOISE_BLOCK].to(rows.dtype).add_(2**15 + 0.5)  # (0, 2^16): only ratios matter
@@ -69,23 +67,11 @@ class NoisyLayers:
             block.addcmul_(r.mul_(block.sign()), scale)
 
 
-def _sixteen_bit_numbers(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return random int16 of the whole range; four come from each draw of 64 bits, at a third of the time of floats."""
-    words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    return words.view(torch.int16)[: shape.numel()].view(shape)
-
-
 def noisy_propagation(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor, end: End) -> Rows:
     """Return F, and the view E^(l*) and z itself at the given nodes, (S, d) each.
 
-    F is the mean of E^(1)..E^(K) at the nodes, (S, d), or the last E^(K) of all nodes, (n+m, d).
-
-    Args:
-        graph: the training interactions.
-        z: (n+m, d) rows, users first.
-        layers: K, l* and the noise.
-        nodes: (S,) int64 distinct nodes. In the last layer of a mean a node's noise goes by its position here.
-        end: which F.
+    F is the mean of E^(1)..E^(K) at the nodes, (S, d), or the last E^(K) of all nodes, (n+m, d). The nodes, (S,) int64,
+    are distinct; in the last layer of a mean a node's noise goes by its position among them.
     """
     return _NoisyPass.apply(graph, z, nodes, layers, end == "mean")  # type: ignore[no-any-return, no-untyped-call]
 

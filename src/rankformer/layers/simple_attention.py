@@ -37,13 +37,7 @@ Kind = Literal["difformer", "sgformer", "sigmoid"]
 
 
 class HeadWeights(NamedTuple):
-    """What makes the queries, keys and values of H heads from rows, each (h + 1, H, h) with the biases in the last row.
-
-    Attributes:
-        query: W_q.
-        key: W_k.
-        value: W_v, (h + 1, 1, h) if all heads share it.
-    """
+    """W_q, W_k and W_v of H heads, each (h + 1, H, h) with the biases in the last row; W_v (h + 1, 1, h) if shared."""
 
     query: Tensor
     key: Tensor
@@ -73,15 +67,7 @@ def scaled(rows: Tensor, norm: Norm) -> Tensor:
 
 
 def linear_attention(kind: Linear, q: Tensor, k: Tensor, v: Tensor, norm: Norm = "frobenius") -> Tensor:
-    """Return A V of DIFFormer-s or SGFormer for each head, (N, H, h).
-
-    Args:
-        kind: whose attention.
-        q: (N, H, h) queries.
-        k: (N, H, h) keys.
-        v: (N, H, h) values, or (N, 1, h) for all heads.
-        norm: how q and k are scaled.
-    """
+    """Return A V of DIFFormer-s or SGFormer for each head, (N, H, h) like q, k and v; v may be (N, 1, h) for all."""
     q, k = scaled(q, norm), scaled(k, norm) / len(q)
     constant = v if kind == "sgformer" else v.mean(0, keepdim=True)
     key_values = torch.einsum("nhi,nhj->hij", k, v.expand(-1, k.shape[1], -1))
@@ -90,13 +76,7 @@ def linear_attention(kind: Linear, q: Tensor, k: Tensor, v: Tensor, norm: Norm =
 
 
 def attention_of_rows(kind: Linear, rows: Tensor, weights: HeadWeights) -> Tensor:
-    """Return `linear_attention` with the joint norm of what the weights make of the rows, (N, H, h).
-
-    Args:
-        kind: whose attention.
-        rows: (N, h) what queries, keys and values are made of.
-        weights: how they are made.
-    """
+    """Return `linear_attention` with the joint norm of what the weights make of rows (N, h), (N, H, h)."""
     size, heads = len(rows), weights.query.shape[1]
     moments = _moments(rows)  # (h + 1, h + 1)
     squares = [torch.einsum("ahi,ab,bhi->", part, moments, part) for part in (weights.query, weights.key)]

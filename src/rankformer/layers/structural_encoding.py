@@ -17,13 +17,8 @@ def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalize
 
     The users' rows times the items' are the best approximation of R of that rank. Columns fall in size, those beyond
     the rank of R are 0; of the two signs of each, the one with the largest item entry positive is taken. A node without
-    interactions gets zeros. R counts the training interactions, duplicates one by one.
-
-    Args:
-        graph: the training interactions.
-        dim: number of columns.
-        seed: decides where the iteration starts; affects rounding only.
-        normalized: decompose D_u^-1/2 R D_i^-1/2 in place of R.
+    interactions gets zeros. R counts the training interactions, duplicates one by one; `normalized` is for
+    D_u^-1/2 R D_i^-1/2 in its place. The seed decides where the iteration starts, and so affects rounding only.
     """
     matrix = graph.interaction_matrix(count_duplicates=True).astype(np.float64)
     if normalized:
@@ -48,10 +43,6 @@ def _right_singular(matrix: csr_array, count: int, seed: int) -> tuple[np.ndarra
         _, values, vectors = svds(matrix, k=count, v0=start)
         order = np.argsort(-values, kind="stable")
         return values[order], vectors[order].T
-    if m <= n:
-        squares, vectors = np.linalg.eigh((matrix.T @ matrix).toarray())
-        values = np.sqrt(squares.clip(min=0))[::-1][:count]
-        return values, vectors[:, ::-1][:, :count]
-    squares, left = np.linalg.eigh((matrix @ matrix.T).toarray())
-    values, left = np.sqrt(squares.clip(min=0))[::-1][:count], left[:, ::-1][:, :count]
-    return values, matrix.T @ left / np.maximum(values, np.finfo(float).tiny)
+    squares, vectors = np.linalg.eigh((matrix.T @ matrix if m <= n else matrix @ matrix.T).toarray())
+    values, vectors = np.sqrt(squares.clip(min=0))[::-1][:count], vectors[:, ::-1][:, :count]
+    return values, vectors if m <= n else matrix.T @ vectors / np.maximum(values, np.finfo(float).tiny)

@@ -11,14 +11,11 @@ Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrain
     score    y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`: `kernel="simple"` DIFFormer-s, linear in the number of nodes; "sigmoid"
-DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. Learned: the table x and the encoder. Loss: BPR
-with one negative per interaction, `l2` on the embeddings of x that occur.
+DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. What is learned and by which loss: `encoder`.
 
-Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
-the dimension of z are those of the comparison in Rankformer's paper. As in the authors' program, unlike the formula,
-queries and keys are divided by one norm over all nodes (`norm="row"` is the formula), the attention and the graph are
-added where the paper averages them, and the energy is not part of the loss. The program's mini-batches of nodes are
-not used: a step sees the whole graph. Duplicates are parallel edges.
+Departures from the paper, besides those of all encoders: as in the authors' program, unlike the formula, queries and
+keys are divided by one norm over all nodes (`norm="row"` is the formula), the attention and the graph are added where
+the paper averages them, and the energy is not part of the loss.
 """
 
 from typing import Any, Literal
@@ -32,7 +29,6 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear
 from rankformer.layers.simple_attention import Norm, SimpleAttention
-from rankformer.models.base import takes
 from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, layer_norm
 from rankformer.models.trained import TrainedModel
 
@@ -139,7 +135,6 @@ class DIFFormer(TrainedModel):
     name = "difformer"
     title = "DIFFormer"
     paper = "Wu et al., DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion, ICLR 2023"
-    settings_class = DIFFormerSettings
     network_class = DIFFormerNetwork
     settings: DIFFormerSettings
     search_space = {
@@ -150,6 +145,6 @@ class DIFFormer(TrainedModel):
         **ENCODER_SPACE,
     }
 
-    @takes(DIFFormerSettings)
+    @TrainedModel.takes(DIFFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -60,7 +60,6 @@ from rankformer.layers.dual_decoder import Opposite, decode, likelihood_of
 from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.losses.l2 import weight_decay
 from rankformer.losses.latent import aspect_contrast, divergence
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.aspect_scorer import AspectScorer, Parts
 from rankformer.training.network import Network
@@ -135,25 +134,12 @@ class DualVAESettings(
 
 
 def aspect_attention(latents: Tensor, prototypes: Tensor) -> Tensor:
-    """Return how much an entity belongs to each aspect, (A, m), summing to 1 over aspects.
-
-    Args:
-        latents: (A, m, d).
-        prototypes: (A, d).
-    """
+    """Return how much entities of latents (A, m, d) belong to each aspect, (A, m), summing to 1 over aspects."""
     return torch.bmm(latents, prototypes[:, :, None])[:, :, 0].softmax(0)
 
 
 class Side(nn.Module):
-    """The autoencoder of one side, users or items, and its current latents.
-
-    Args:
-        first: the side's first node.
-        size: how many nodes it has.
-        columns: how many the opposite side has.
-        settings: of the method.
-        generator: decides the random weights.
-    """
+    """The autoencoder of one side, `size` users or items from the first node on, and its current latents."""
 
     latents: Tensor
 
@@ -163,8 +149,8 @@ class Side(nn.Module):
         super().__init__()
         self.nodes = slice(first, first + size)
         a, d, h = settings.num_aspects, settings.embedding_dim, settings.hidden_dim
-        first = uniform_linear(columns, h, generator)
-        self.table, self.bias = nn.Parameter(first.weight.detach().T.contiguous()), first.bias  # a row per column
+        layer = uniform_linear(columns, h, generator)
+        self.table, self.bias = nn.Parameter(layer.weight.detach().T.contiguous()), layer.bias  # a row per column
         self.mean, self.scale = uniform_linear(h, d, generator), uniform_linear(h, d, generator)
         self.decoder = uniform_linear(d, settings.decoder_dim, generator)
         start = (2 * torch.rand(a, d, generator=generator) - 1) / d**0.5
@@ -176,12 +162,9 @@ class Side(nn.Module):
     def encode(
         self, rows: BinaryRows, attention: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return means and scales of the rows' latents, (A, b, d) each.
+        """Return means and scales of the rows' latents, (A, b, d) each, by the attention (A, m) of the opposite side.
 
-        Args:
-            rows: the rows.
-            attention: (A, m) of the opposite side.
-            generator: draws what dropout hides; without one nothing is hidden.
+        The generator draws what dropout hides; without one nothing is hidden.
         """
         looked_at, weights = rows, attention
         if self.dropout and generator is not None:
@@ -353,7 +336,6 @@ class DualVAE(TrainedModel):
     name = "dualvae"
     title = "DualVAE"
     paper = "Guo et al., DualVAE: Dual Disentangled Variational AutoEncoder for Recommendation, SDM 2024"
-    settings_class = DualVAESettings
     network_class = DualVAENetwork
     settings: DualVAESettings
     has_vectors = False
@@ -366,6 +348,6 @@ class DualVAE(TrainedModel):
         "initialization": ["normal", "least-squares"],
     }
 
-    @takes(DualVAESettings)
+    @TrainedModel.takes(DualVAESettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

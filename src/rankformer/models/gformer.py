@@ -45,7 +45,6 @@ from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.seeded import generator_of
 from rankformer.losses.l2 import weight_decay
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import EmbeddingNetwork
 from rankformer.training.settings import EmbeddingSettings
@@ -212,15 +211,7 @@ class GFormerNetwork(EmbeddingNetwork):
 
 
 def softmax_loss(z: Tensor, users: Tensor, positives: Tensor, num_users: int, uniformity: float) -> Tensor:
-    """Return the cross-entropy of the pairs over all items, plus the spread of users and of items among themselves.
-
-    Args:
-        z: (n+m, d) rows, users first.
-        users: (B,) nodes.
-        positives: (B,) nodes.
-        num_users: n.
-        uniformity: weight of the spread.
-    """
+    """Return the cross-entropy of pairs of nodes over all items, plus the weighted spread of users and of items."""
     all_users, all_items = z[:num_users], z[num_users:]
     distinct_users, times = torch.unique(users, return_counts=True)
     at_users, at_items = embedding(distinct_users, z), embedding(torch.unique(positives), z)
@@ -257,7 +248,6 @@ class GFormer(TrainedModel):
     name = "gformer"
     title = "GFormer"
     paper = "Li et al., Graph Transformer for Recommendation, SIGIR 2023"
-    settings_class = GFormerSettings
     network_class = GFormerNetwork
     settings: GFormerSettings
     search_space = {
@@ -269,6 +259,6 @@ class GFormer(TrainedModel):
         "weight_decay": {"low": 3e-6, "high": 3e-2, "log": True},
     }
 
-    @takes(GFormerSettings)
+    @TrainedModel.takes(GFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -40,7 +40,6 @@ from rankformer.layers.structural_encoding import structural_encoding
 from rankformer.losses.alignment import alignment, uniformity
 from rankformer.losses.bpr import bpr
 from rankformer.losses.l2 import batch_l2, weight_decay
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import EmbeddingNetwork
 from rankformer.training.settings import EmbeddingSettings
@@ -256,7 +255,6 @@ class MGFormer(TrainedModel):
     name = "mgformer"
     title = "MGFormer"
     paper = "Chen et al., Masked Graph Transformer for Large-Scale Recommendation, SIGIR 2024"
-    settings_class = MGFormerSettings
     network_class = MGFormerNetwork
     settings: MGFormerSettings
     search_space = {
@@ -266,6 +264,6 @@ class MGFormer(TrainedModel):
         "initialization": ["normal", "xavier-normal"],
     }
 
-    @takes(MGFormerSettings)
+    @TrainedModel.takes(MGFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -19,12 +19,10 @@ How it is computed, exactly: attention and graph bias are linear in v, so W_V an
 to the sums over keys, and once for all heads to Ahat Y; no value row of a head is ever made. Samples are gone through
 one by one (`layers.kernel_attention`), with nothing of size N x K x h kept.
 
-Learned: the table x, and the encoder. Departures from the
-paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and the dimension of z
-follow the comparison in Rankformer's paper. The edge loss is a mean over entries and heads, as in the authors' program;
-the paper's formula divides by the number of nodes instead, which is an `edge_weight` of entries / N times as much.
-Answers use the tau of training, which the program does on small graphs only. Graph biases beyond the neighbours
-themselves are not offered. Duplicates are parallel edges.
+Departures from the paper, besides those of all encoders (`encoder`): the edge loss is a mean over entries and heads, as
+in the authors' program; the paper's formula divides by the number of nodes instead, which is an `edge_weight` of
+entries / N times as much. Answers use the tau of training, which the program does on small graphs only. Graph biases
+beyond the neighbours themselves are not offered.
 """
 
 import math
@@ -43,7 +41,6 @@ from rankformer.layers.kernel_attention import both_way_dots, key_sums, mapped_s
 from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.random_features import Projection, positive_features, random_projection, scaled_linear
 from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.models.base import takes
 from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, layer_norm
 from rankformer.models.trained import TrainedModel
 
@@ -112,11 +109,7 @@ class NodeFormerLayer(nn.Module):
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """Return the next (N, h) rows before dropout, and the features (queries, keys) of each head.
 
-        Args:
-            graph: the training interactions.
-            rows: (N, h) output of the layer before.
-            projection: (M, h).
-            key_weights: (N, H, K) e, the exponentials of the noise; ones without.
+        The projection is (M, h), the weights of the keys (N, H, K) e, the exponentials of the noise; ones without.
         """
         features = self.features(rows, projection)
         weights, biases = self._value_maps()
@@ -224,11 +217,8 @@ def noise_weights(noise: Tensor, tau: float) -> Tensor:
 def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Return the mean over entries (v,w) of adjacency + I, and over heads, of log pi(v,w) / d_v: never above 0.
 
-    With pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, the d_v entries of v share one log(f_v . o) / d_v.
-
-    Args:
-        graph: the training interactions.
-        features: (N, M) queries f and keys k of each head.
+    With queries f and keys k (N, M) of each head, pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, and the d_v entries of
+    v share one log(f_v . o) / d_v.
     """
     share = (1 / (graph.degree + 1)).to(features[0][0].dtype)  # (N,) 1 / d_v
     entries = 2 * graph.num_edges + graph.num_nodes
@@ -251,7 +241,6 @@ class NodeFormer(TrainedModel):
     paper = (
         "Wu et al., NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification, NeurIPS 2022"
     )
-    settings_class = NodeFormerSettings
     network_class = NodeFormerNetwork
     settings: NodeFormerSettings
     search_space = {
@@ -262,6 +251,6 @@ class NodeFormer(TrainedModel):
         **ENCODER_SPACE,
     }
 
-    @takes(NodeFormerSettings)
+    @TrainedModel.takes(NodeFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -28,7 +28,6 @@ from rankformer.layers.noisy_propagation import NoisyLayers, noise_free_propagat
 from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.rank_weights import RankWeights
 from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss, take_rows
-from rankformer.models.base import takes
 from rankformer.models.fold_in_rules import rank_rule, symmetric_rule
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.trained import TrainedModel
@@ -96,7 +95,6 @@ class RankformerCL(TrainedModel):
     name = "rankformer-cl"
     title = "Rankformer-CL"
     paper = Rankformer.paper
-    settings_class = RankformerCLSettings
     network_class = RankformerCLNetwork
     settings: RankformerCLSettings
     search_space = {
@@ -105,6 +103,6 @@ class RankformerCL(TrainedModel):
         **CONTRASTIVE_SPACE,
     }
 
-    @takes(RankformerCLSettings)
+    @TrainedModel.takes(RankformerCLSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -10,14 +10,11 @@ Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Re
     score        y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`. LN and BN are layer and batch normalisation, the latter over all nodes, with
-running statistics when the model answers. Learned: the table x and the encoder. Loss: BPR with one negative per
-interaction, `l2` on the embeddings of x that occur.
+running statistics when the model answers. What is learned and by which loss: `encoder`.
 
-Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
-the dimension of z are those of the comparison in Rankformer's paper. As in the authors' program, every residual of the
-graph branch goes to g0, and the attention's residual halves by default. The program has one weight decay and one
-dropout for each branch, here one of each serves both, and its mini-batches of nodes are not used: a step sees the
-whole graph. Duplicates are parallel edges.
+Departures from the paper, besides those of all encoders: as in the authors' program, every residual of the graph branch
+goes to g0, and the attention's residual halves by default. The program has one weight decay and one dropout for each
+branch, here one of each serves both.
 """
 
 from typing import Any, Literal
@@ -30,7 +27,6 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear
 from rankformer.layers.simple_attention import Norm, SimpleAttention
-from rankformer.models.base import takes
 from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, layer_norm
 from rankformer.models.trained import TrainedModel
 
@@ -155,13 +151,12 @@ def graph_norm(settings: SGFormerSettings) -> nn.Module:
 class SGFormer(TrainedModel):
     """One attention layer over all nodes beside a shallow graph convolution.
 
-    A general graph transformer, here as a baseline of the paper's comparison.
+    Use it as a baseline: a general graph transformer, made for node classification, from the paper's comparison.
     """
 
     name = "sgformer"
     title = "SGFormer"
     paper = "Wu et al., SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations, NeurIPS 2023"
-    settings_class = SGFormerSettings
     network_class = SGFormerNetwork
     settings: SGFormerSettings
     search_space = {
@@ -171,6 +166,6 @@ class SGFormer(TrainedModel):
         **ENCODER_SPACE,
     }
 
-    @takes(SGFormerSettings)
+    @TrainedModel.takes(SGFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

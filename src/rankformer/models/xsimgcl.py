@@ -29,7 +29,6 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
 from rankformer.layers.noisy_propagation import NoisyLayers, noise_free_propagation, noisy_propagation
 from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss
-from rankformer.models.base import takes
 from rankformer.models.fold_in_rules import symmetric_rule
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import WeightedSum
@@ -116,11 +115,10 @@ class XSimGCL(TrainedModel):
     name = "xsimgcl"
     title = "XSimGCL"
     paper = "Yu et al., XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Recommendation, TKDE 2023"
-    settings_class = XSimGCLSettings
     network_class = XSimGCLNetwork
     settings: XSimGCLSettings
     search_space = {"num_layers": {"low": 1, "high": 3}, **CONTRASTIVE_SPACE}
 
-    @takes(XSimGCLSettings)
+    @TrainedModel.takes(XSimGCLSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
