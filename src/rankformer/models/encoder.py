@@ -5,7 +5,8 @@
 X is the learned table of users and items. The last term has the gradient of Adam's weight decay in the authors'
 programs, and leaves X out, which it would erase. Departures of all of them from their papers: these classify nodes with
 given features and have no recommendation experiment; table, BPR and the dimension of z are those of the comparison in
-Rankformer's paper. Their mini-batches of nodes are not used: a step sees the whole graph. Duplicates are parallel edges.
+Rankformer's paper. Mini-batches of nodes, where a program has them, are not used: a step sees the whole graph.
+Duplicates are parallel edges.
 
 Nothing here has hidden random state: linear layers are initialized from the model's seed, and a dropout mask is a pure
 function of (seed, step, its position in the forward pass).
