@@ -39,10 +39,10 @@ def require_implicit() -> None:
 
 
 def grid_of(library: str, quick: bool) -> list[dict[str, Any]]:
-    """Return every combination of the library's grid; of a quick run, each knob's first value."""
-    knobs = GRIDS[library]
-    values = [options[:1] if quick else options for options in knobs.values()]
-    return [{"factors": FACTORS, **dict(zip(knobs, chosen, strict=True))} for chosen in itertools.product(*values)]
+    """Return every combination of the library's grid; of a quick run, each hyperparameter's first value."""
+    grid = GRIDS[library]
+    values = [options[:1] if quick else options for options in grid.values()]
+    return [{"factors": FACTORS, **dict(zip(grid, chosen, strict=True))} for chosen in itertools.product(*values)]
 
 
 def fit_and_score(
@@ -67,7 +67,7 @@ def search(library: str, parts: Parts, rounds: int, quick: bool) -> Result:
     refits, _, _ = fit_and_score(library, parts, [settings[best]], rounds)
     return {
         "setting": settings[best],
-        "at_edge": knobs_at_edge(library, settings[best]),
+        "at_edge": hyperparameters_at_edge(library, settings[best]),
         "fit": spread(refits[0]),
         "grid_fits": len(settings),
         "grid_seconds": sum(sum(taken) for taken in seconds),
@@ -83,9 +83,9 @@ def test_metrics(parts: Parts, fit: Embeddings) -> dict[str, float]:
     return evaluate(recommender, parts.test, metrics=TEST_METRICS).metrics
 
 
-def knobs_at_edge(library: str, setting: dict[str, Any]) -> list[str]:
-    """Return the knobs whose chosen value is the grid's smallest or largest: a wider grid might do better."""
-    return [knob for knob, values in GRIDS[library].items() if setting[knob] in (min(values), max(values))]
+def hyperparameters_at_edge(library: str, setting: dict[str, Any]) -> list[str]:
+    """Return the hyperparameters whose chosen value is the grid's smallest or largest: a wider grid might do better."""
+    return [name for name, values in GRIDS[library].items() if setting[name] in (min(values), max(values))]
 
 
 def write_pairs(path: Path, train: Interactions) -> None:

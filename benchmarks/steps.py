@@ -13,15 +13,15 @@ from rankformer.data.interactions import Interactions
 from rankformer.data.source import DataSource
 from rankformer.errors import DataError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import GradientModel
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.rankformer_cl import RankformerCL
+from rankformer.models.trained import TrainedModel
 from rankformer.training.trainer import TrainingLoop
 
 PAPER = {"ali-display": (4, 0.5), "epinions": (4, 0.4), "yelp2018-lightgcn": (3, 0.4)}
 PAPER_CL = {"ali-display": (5, 0.1), "epinions": (3, 0.2)}
 OTHER = (3, 0.4)  # layers and tau where the paper has no such dataset
-TRAINING = {"epochs": 2000, "learning_rate": 0.1, "schedule": "constant", "l2": 1e-4, "start": "normal"}
+TRAINING = {"epochs": 2000, "learning_rate": 0.1, "schedule": "constant", "l2": 1e-4, "initialization": "normal"}
 
 
 def training_part(name: str) -> Interactions:
@@ -66,12 +66,13 @@ def synthetic(num_edges: int, size: int | None = None, seed: int = 0) -> Interac
     return Interactions.from_indices(users, items, size, size, name=f"synthetic-{num_edges}")
 
 
-def training_loop(train: Interactions, model: GradientModel) -> TrainingLoop:
+def training_loop(train: Interactions, model: TrainedModel) -> TrainingLoop:
     graph = BipartiteGraph.from_interactions(train)
-    return TrainingLoop(model.build(graph.num_nodes), graph, model.settings, model.seed)
+    network = model.network_class(graph.num_users, graph.num_items, model.settings)
+    return TrainingLoop(network, graph, model.settings)
 
 
-def our_step(train: Interactions, model: GradientModel) -> Callable[[], float]:
+def our_step(train: Interactions, model: TrainedModel) -> Callable[[], float]:
     """Return a function that takes one full-batch step: sampling, forward, backward, optimiser."""
     loop = training_loop(train, model)
     return lambda: loop.one_step(None)

@@ -13,33 +13,46 @@ import rankformer
 
 ROOT = Path(rankformer.__file__).parent
 
-# Each part of the package with the parts it may import; its own modules are always allowed. The service (`serving`)
-# answers from a run folder and never sees the trainer; the trainer is handed `validate` as a function and never sees
-# the evaluation; learning and answering meet at `embeddings`, and `models` is where they are put together.
-ANSWERING = {"retrieval", "embeddings", "data", "errors"}
-LEARNING = {"graph", "embeddings", "errors", "settings", "files"}
+# Each part of the package with the parts it may import; its own modules are always allowed. Learning (graph, layers,
+# losses, training, models) and answering (scoring, evaluation, serving) meet at the Scorer and the run folder: the
+# service never sees the trainer, and the trainer is handed `validate` as a function and never sees the evaluation.
+# Fold-in needs the algebra of layers, so scoring may import them. Packages of the last lines stand on those above and
+# none on another.
+BASICS = {"errors", "settings", "files"}
 MAY_IMPORT = {
     "errors": set(),
     "settings": {"errors"},
     "files": {"errors"},
-    "data": {"errors", "settings", "files"},
-    "embeddings": {"errors"},
-    "rank_weights": {"errors"},
-    "aspects": set(),
-    "graph": {"data", "errors"},
-    "layers": {"graph", "rank_weights", "aspects", "errors"},
-    "retrieval": {"embeddings", "data", "rank_weights", "aspects", "errors"},
-    "evaluation": ANSWERING,
-    "training": LEARNING,
-    "run_folder": ANSWERING | {"files"},
-    "models": ANSWERING | LEARNING | {"layers", "rank_weights", "aspects", "evaluation", "training", "run_folder"},
-    "planning": ANSWERING | LEARNING | {"evaluation", "training", "models"},
-    "tuning": {"models", "data", "settings", "errors", "files", "evaluation", "training"},
-    "exhibits": ANSWERING | LEARNING | {"layers", "rank_weights", "evaluation", "training", "models", "run_folder"},
-    "export": ANSWERING | {"files", "run_folder"},
-    "serving": {"retrieval", "run_folder", "errors", "settings"},
+    "data": BASICS,
+    "graph": BASICS | {"data"},
+    "initialization": {"graph"},
+    "layers": BASICS | {"graph"},
+    "losses": BASICS | {"graph"},
+    "scoring": BASICS | {"data", "graph", "layers"},
+    "evaluation": BASICS | {"data", "scoring"},
+    "training": BASICS | {"graph", "initialization", "losses", "scoring"},
+    "runs": BASICS | {"data", "graph", "scoring", "evaluation", "training"},
+    "models": BASICS | {"graph", "initialization", "layers", "losses", "scoring", "training", "runs"},
+    "tuning": BASICS | {"data", "evaluation", "training", "runs", "models"},
+    "planning": BASICS | {"data", "graph", "scoring", "evaluation", "training", "models"},
+    "research": BASICS | {"data", "graph", "layers", "scoring", "evaluation", "runs", "models"},
+    "export": BASICS | {"data", "scoring", "runs"},
+    "serving": BASICS | {"data", "scoring", "runs"},
 }
 ANYTHING = {"cli", "__main__"}  # may import every part, and no part may import them
+ROOT_MODULES = {"errors", "settings", "files", "initialization"}
+MOST_PACKAGES = 6  # that a package imports, but for `cli` and `runs`, which put the others together
+
+# What to read to know Rankformer, from its model file to the loop that trains it.
+READING_PATH = [
+    "rankformer.models.rankformer",
+    "rankformer.layers.rank_attention",
+    "rankformer.models.trained",
+    "rankformer.training.network",
+    "rankformer.losses.bpr",
+    "rankformer.training.trainer",
+]
+MOST_LINES = 900
 
 
 def name_of(path):
@@ -123,6 +136,72 @@ def test_no_modules_import_each_other_in_a_circle():
         pytest.fail(" imports ".join(reversed(cycle.args[1])))
 
 
+PACKAGES = sorted({part_of(module) for module in INNER if MODULES[module].parent != ROOT})
+
+
+def test_the_table_names_every_part_and_no_other():
+    assert set(MAY_IMPORT) == ROOT_MODULES | set(PACKAGES) - ANYTHING
+    assert {part_of(module) for module in INNER} == set(MAY_IMPORT) | ANYTHING
+
+
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package not in ("cli", "runs")])
+def test_no_package_imports_more_than_six_others(package):
+    """Imports inside functions and for type checkers count as well."""
+    modules = [module for module in INNER if part_of(module) == package]
+    found = {part_of(imported) for module in modules for imported, _ in imports(module) if imported != "rankformer"}
+    others = found & set(PACKAGES) - {package}
+    assert len(others) <= MOST_PACKAGES, f"{package} imports {', '.join(sorted(others))}"
+
+
+def test_rankformer_can_be_read_from_its_model_file_to_the_training_loop():
+    sizes = {module: len(MODULES[module].read_text(encoding="utf-8").splitlines()) for module in READING_PATH}
+    assert sum(sizes.values()) <= MOST_LINES, sizes
+    for number, module in enumerate(READING_PATH[1:], start=1):
+        before = READING_PATH[:number]
+        assert any(module in reached_from(reader) for reader in before), f"no file before {module} imports it"
+
+
+def reached_from(module):
+    """The modules that one imports, by itself or through the `__init__.py` of a package."""
+    direct = {imported for imported, _ in imports(module)}
+    packages = [imported for imported in direct if MODULES[imported].name == "__init__.py"]
+    return direct.union(*({imported for imported, _ in imports(package)} for package in packages))
+
+
+@cache
+def scorer_classes():
+    """Names of the subclasses of `Scorer` in `scoring`."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "scoring").rglob("*.py")]
+    bases = {
+        node.name: {ast.unparse(base).split("[")[0].rpartition(".")[2] for base in node.bases}
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"Scorer"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found - {"Scorer"}
+
+
+def classes_asked_for(tree):
+    """Names of the classes in `isinstance`, `issubclass` and `case Class(...)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            for inner in ast.walk(node.args[1]):
+                if isinstance(inner, ast.Name | ast.Attribute):
+                    yield ast.unparse(inner).rpartition(".")[2]
+        elif isinstance(node, ast.MatchClass):
+            yield ast.unparse(node.cls).rpartition(".")[2]
+
+
+@pytest.mark.parametrize("module", [module for module in INNER if part_of(module) != "scoring"])
+def test_only_scoring_asks_what_kind_of_scorer_it_has(module):
+    asked = set(classes_asked_for(ast.parse(MODULES[module].read_text(encoding="utf-8"))))
+    kinds = asked & scorer_classes()
+    assert not kinds, f"{module} asks for {', '.join(kinds)}; ask the scorer what it can do"
+
+
 def modules_after(statement):
     code = f"{statement}; import sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -135,12 +214,44 @@ def test_importing_the_package_is_free():
     assert not loaded & {"torch", "numpy", "pyarrow", "pydantic", "scipy", "typer", "rich"}
 
 
+LEARNING = ("rankformer.training", "rankformer.models", "rankformer.losses")
+
+
 def test_answering_does_not_load_the_trainer():
-    loaded = modules_after("import rankformer.runs.run, rankformer.evaluation.evaluator")
-    assert not {name for name in loaded if name.startswith(("rankformer.training", "rankformer.graph"))}
-    assert not {name for name in loaded if name.startswith(("rankformer.models", "rankformer.layers"))}
+    loaded = modules_after("import rankformer.runs.saved, rankformer.evaluation.evaluator")
+    assert not {name for name in loaded if name.startswith(LEARNING)}
+
+
+def test_the_service_does_not_load_the_trainer():
+    serving = [module for module in INNER if part_of(module) == "serving"]
+    needed = {imported for module in serving for imported, _ in imports(module) if part_of(imported) != "serving"}
+    assert {"rankformer.scoring.recommender", "rankformer.runs.saved"} <= needed
+    loaded = modules_after(f"import {', '.join(sorted(needed))}")
+    assert not {name for name in loaded if name.startswith(LEARNING)}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models"], ["data", "info", "demo"]], ids=" ".join)
+def test_a_command_that_needs_no_torch_does_not_load_it(arguments):
+    command = (
+        "import sys\n"
+        "from rankformer.cli.main import run\n"
+        f"sys.argv = ['rankformer', *{arguments!r}]\n"
+        "try:\n"
+        "    code = run()\n"
+        "except SystemExit as end:\n"
+        "    code = end.code\n"
+        "assert not code, code\n"
+        "assert 'rankformer.cli.main' in sys.modules\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_the_checks_see_imports():
     assert ("rankformer.errors", "ConfigError") in imports("rankformer.settings")
     assert len(INNER) > 40
+    assert {"Embeddings", "ItemScorer", "AspectScorer"} <= scorer_classes()
+    example = ast.parse("isinstance(a, (int, scoring.Embeddings)) or issubclass(b, ItemScorer | None)")
+    assert {"Embeddings", "ItemScorer"} <= set(classes_asked_for(example))

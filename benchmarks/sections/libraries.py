@@ -53,7 +53,7 @@ def report(results: Result) -> list[str]:
 
 
 def grid_line(grid: Result) -> str:
-    return "; ".join(f"{knob} {', '.join(map(str, values))}" for knob, values in grid.items())
+    return "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in grid.items())
 
 
 def rows_of(row: Result) -> list[list[str]]:
@@ -77,7 +77,7 @@ def chosen_lines(row: Result) -> list[str]:
     lines = []
     for library, label in LABELS.items():
         found = row[library]
-        setting = ", ".join(f"{knob}={value}" for knob, value in found["setting"].items())
+        setting = ", ".join(f"{name}={value}" for name, value in found["setting"].items())
         edge = f" (at the edge of the grid: {', '.join(found['at_edge'])})" if found["at_edge"] else ""
         lines.append(f"- {row['dataset']}, {label}: {setting}{edge}")
     return lines

@@ -58,7 +58,7 @@ def train_within(dataset: str, model: str, batch_size: int | None, rate: float, 
         epochs.append(time.perf_counter() - before)
         now = time.perf_counter() - started
         if now - last >= VALIDATE_AFTER or now >= budget:
-            value = validate(loop.embeddings())[METRIC]
+            value = validate(loop.scorer())[METRIC]
             last = now = time.perf_counter() - started
             course.append({"epoch": loop.progress.epoch, "seconds": now, METRIC: value})
     return {

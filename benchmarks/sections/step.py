@@ -68,7 +68,7 @@ def peak_of_steps(dataset: str, kind: str) -> Result:
 
 
 def compare_losses(dataset: str, count: int) -> Result:
-    """Return how far losses and gradients of both versions part when start and negatives are the same."""
+    """Return how far losses and gradients of both versions part when initialization and negatives are the same."""
     model = steps.paper_rankformer(dataset)
     ours = steps.training_loop(steps.training_part(dataset), model)
     graph, n = ours.graph, ours.graph.num_users
@@ -77,7 +77,7 @@ def compare_losses(dataset: str, count: int) -> Result:
     theirs = steps.TextbookLoop(*pairs, (n, graph.num_items), model, our_table.detach())
     losses, gradients = [], []
     for step in range(1, count + 1):
-        negatives = ours.sampler.draw(ours.seed, step).long() - n
+        negatives = ours.sampler.draw(ours.settings.seed, step).long() - n
         losses.append((theirs.one_step(negatives), ours.one_step(None)))
         gradients.append(relative_difference(our_table.grad, theirs.network.table.grad))
     differences = (torch.tensor(losses, dtype=torch.float64).diff(dim=1)).abs().flatten()

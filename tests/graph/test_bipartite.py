@@ -47,5 +47,31 @@ def test_ptr_and_degree_count_parallel_edges_and_isolated_nodes(data):
 
 
 def test_an_empty_log_is_refused_by_name():
-    with pytest.raises(DataError, match="nothing here has no pair"):
+    with pytest.raises(DataError, match="nothing here has no interaction"):
         BipartiteGraph.from_interactions(Interactions.from_indices([], [], 3, 3, name="nothing here"))
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "complaint"),
+    [
+        ([], [], "as many users as items, at least one"),
+        ([0, 1], [0], "as many users as items"),
+        ([0, 3], [0, 0], r"user indices must lie in 0\.\.2 and item indices in 0\.\.3"),
+        ([0, 1], [0, 4], "must lie in"),
+        ([0, -1], [0, 0], "must lie in"),
+    ],
+)
+def test_pairs_that_make_no_graph_are_rejected(users, items, complaint):
+    with pytest.raises(DataError, match=complaint):
+        BipartiteGraph.from_pairs(users, items, 3, 4)
+
+
+def test_the_interaction_matrix_has_ones_or_counts_and_the_distinct_graph_no_parallel_edges():
+    graph = BipartiteGraph.from_pairs([0, 2, 0, 0], [1, 3, 1, 0], 3, 4, dtype=torch.float64)
+    counts = np.array([[1, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]])
+    assert graph.interaction_matrix(count_duplicates=True).toarray().tolist() == counts.tolist()
+    assert graph.interaction_matrix().toarray().tolist() == counts.clip(max=1).tolist()
+    distinct = graph.distinct()
+    assert (distinct.num_users, distinct.num_items, distinct.num_edges) == (3, 4, 3)
+    assert distinct.interaction_matrix(count_duplicates=True).toarray().tolist() == counts.clip(max=1).tolist()
+    assert distinct.pattern.dtype == torch.float64

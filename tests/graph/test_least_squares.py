@@ -13,7 +13,7 @@ WEIGHT, REGULARIZATION = 9.0, 0.7
 
 @pytest.fixture(scope="module")
 def graph():
-    """Two tastes, a user and an item without pairs, a pair that hangs together with nothing else, a repeated pair."""
+    """Two tastes, a user and an item without interactions, an interaction of its own, a duplicate interaction."""
     pairs = [(u, i) for u in range(8) for i in range(6) if (u + i) % 2 == 0] + [(0, 0), (9, 7)]
     users, items = np.array(pairs).T
     return BipartiteGraph.from_interactions(Interactions.from_indices(users, items, 10, 8))
@@ -35,11 +35,13 @@ def solve_dense(counts, fixed):
     return torch.stack(rows)
 
 
-def factors_of(graph, rounds, dim=4, seed=0):
-    return least_squares_factors(graph, dim, seed, weight=WEIGHT, regularization=REGULARIZATION, rounds=rounds).double()
+def factors_of(graph, iterations, dim=4, seed=0):
+    return least_squares_factors(
+        graph, dim, seed, weight=WEIGHT, regularization=REGULARIZATION, iterations=iterations
+    ).double()
 
 
-def test_after_many_rounds_the_items_solve_their_normal_equations_and_nearly_so_the_users(graph):
+def test_after_many_iterations_the_items_solve_their_normal_equations_and_nearly_so_the_users(graph):
     factors, n, counts = factors_of(graph, 60), graph.num_users, counts_of(graph)
     torch.testing.assert_close(factors[n:], solve_dense(counts.T, factors[:n]), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(factors[:n], solve_dense(counts, factors[n:]), rtol=1e-2, atol=1e-3)
@@ -52,12 +54,12 @@ def test_it_tells_the_tastes_apart(graph):
     assert float(scores[:8, :6][liked].min()) > float(scores[:8, :6][~liked].max()) + 0.3
 
 
-def test_nodes_without_pairs_end_at_zero(graph):
+def test_nodes_without_interactions_end_at_zero(graph):
     factors = factors_of(graph, 15)
     assert float(factors[8].abs().max()) < 1e-6
     assert float(factors[graph.num_users + 6].abs().max()) < 1e-6
 
 
-def test_the_seed_decides_the_start_and_nothing_else_is_random(graph):
+def test_the_seed_decides_the_initialization_and_nothing_else_is_random(graph):
     assert torch.equal(factors_of(graph, 3), factors_of(graph, 3))
     assert not torch.equal(factors_of(graph, 1), factors_of(graph, 1, seed=1))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from rankformer.losses.alignment import alignment, uniformity
 from rankformer.losses import alignment as module
+from rankformer.losses.alignment import alignment, uniformity
 
 
 def normal(*shape, seed=0):

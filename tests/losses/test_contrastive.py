@@ -10,19 +10,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
 from rankformer.data.interactions import Interactions
+from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
-from rankformer.losses.bpr import bpr_batch
-from rankformer.losses.contrastive import (
-    BatchNodes,
-    ContrastiveSettings,
-    Views,
-    contrastive_loss,
-    info_nce,
-    start_table_,
-    take_rows,
-)
-from rankformer.training.trainer import Batch
+from rankformer.losses.bpr import bpr
+from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss, info_nce, take_rows
+from rankformer.losses.l2 import batch_l2
+from rankformer.models.contrastive import ContrastiveSettings
 
 
 def rows_of(size, seed, d=4):
@@ -100,17 +94,21 @@ def test_a_row_of_zeros_is_like_nothing_and_gets_no_gradient():
 
 @pytest.fixture(scope="module")
 def graph():
-    """Repeated pairs; user 2 and item 5 have none."""
+    """Duplicate interactions; user 2 and item 5 have none."""
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 3, (9, 8)) * (rng.random((9, 8)) < 0.4)
     counts[2], counts[:, 5] = 0, 0
     users, items = np.nonzero(counts)
-    repeats = counts[users, items]
-    log = Interactions.from_indices(np.repeat(users, repeats), np.repeat(items, repeats), *counts.shape)
+    times = counts[users, items]
+    log = Interactions.from_indices(np.repeat(users, times), np.repeat(items, times), *counts.shape)
     return BipartiteGraph.from_interactions(log)
 
 
 EDGES = [3, 0, 20, 7, 7, 11]
+
+
+def nodes_of(triples):
+    return triples.users, triples.positives, triples.negatives
 
 
 def batch_of(graph, edges):
@@ -124,8 +122,8 @@ def test_a_batch_knows_its_distinct_users_and_positives_and_finds_its_triples(gr
     chosen = BatchNodes.of(graph, batch)
     which = slice(None) if edges is None else torch.tensor(edges)
     wanted = graph.edge_users[which], graph.edge_items[which], batch.negatives
-    for places, nodes in zip(chosen.triples, wanted, strict=True):
-        assert torch.equal(chosen.nodes[places.long()], nodes.long())
+    for positions, nodes in zip(nodes_of(chosen.triples), wanted, strict=True):
+        assert torch.equal(chosen.nodes[positions.long()], nodes.long())
     assert sorted(chosen.nodes[chosen.users].tolist()) == sorted(set(wanted[0].tolist()))
     assert sorted(chosen.nodes[chosen.items].tolist()) == sorted(set(wanted[1].tolist()))
     assert len(set(chosen.nodes.tolist())) == len(chosen.nodes)
@@ -133,20 +131,23 @@ def test_a_batch_knows_its_distinct_users_and_positives_and_finds_its_triples(gr
         assert set(chosen.nodes.tolist()) == {node for nodes in wanted for node in nodes.tolist()}
 
 
-@pytest.mark.parametrize("penalty", ["table", "final"])
+@pytest.mark.parametrize("l2_on", ["initial", "final"])
 @pytest.mark.parametrize("edges", [None, EDGES], ids=["full batch", "mini-batch"])
-def test_the_loss_is_ranking_and_penalty_and_contrast_by_their_definitions(graph, edges, penalty):
+def test_the_loss_is_ranking_loss_l2_and_contrastive_loss_by_their_definitions(graph, edges, l2_on):
     whole = [rows_of(graph.num_nodes, seed).requires_grad_() for seed in (6, 7, 8)]
     final, contrast, table = whole
     batch, l2 = batch_of(graph, edges), 0.3
     chosen = BatchNodes.of(graph, batch)
-    knobs = ContrastiveSettings(cl_weight=0.7, cl_temperature=0.4, penalty=penalty)
-    got = contrastive_loss(chosen, Views(*(take_rows(rows, chosen.nodes) for rows in whole)), l2, knobs)
+    terms = ContrastiveSettings(cl_weight=0.7, cl_temperature=0.4, l2_on=l2_on, l2=l2)
+    got = contrastive_loss(chosen, Views(*(take_rows(rows, chosen.nodes) for rows in whole)), terms)
 
     which = slice(None) if edges is None else torch.tensor(edges)
     users, items = graph.edge_users[which].long(), graph.edge_items[which].long()
-    wanted = bpr_batch(final, table, (users, items, batch.negatives), l2 if penalty == "table" else 0.0)
-    if penalty == "final":
+    triples = Triples(users, items, batch.negatives)
+    wanted = bpr(final, triples)
+    if l2_on == "initial":
+        wanted = wanted + batch_l2(table, triples, l2)
+    else:
         wanted = wanted + l2 * (final[users].square().sum().sqrt() + final[items].square().sum().sqrt()) / len(users)
     for nodes in (users.unique(), items.unique()):
         wanted = wanted + 0.7 * textbook(final[nodes], contrast[nodes], 0.4)
@@ -156,19 +157,19 @@ def test_the_loss_is_ranking_and_penalty_and_contrast_by_their_definitions(graph
         torch.testing.assert_close(one, other)
 
 
-def test_without_weight_the_contrast_does_not_even_run(graph):
+def test_without_weight_the_contrastive_loss_does_not_even_run(graph):
     chosen = BatchNodes.of(graph, batch_of(graph, EDGES))
     final, table = rows_of(len(chosen.nodes), 1), rows_of(len(chosen.nodes), 2)
     broken = torch.full_like(final, math.nan)
-    loss = contrastive_loss(chosen, Views(final, broken, table), 0.1, ContrastiveSettings(cl_weight=0))
-    torch.testing.assert_close(loss, bpr_batch(final, table, chosen.triples, 0.1))
+    loss = contrastive_loss(chosen, Views(final, broken, table), ContrastiveSettings(cl_weight=0, l2=0.1))
+    torch.testing.assert_close(loss, bpr(final, chosen.triples) + batch_l2(table, chosen.triples, 0.1))
 
 
-@pytest.mark.parametrize("penalty", ["table", "final"])
-def test_rows_of_zeros_give_finite_gradients(graph, penalty):
+@pytest.mark.parametrize("l2_on", ["initial", "final"])
+def test_rows_of_zeros_give_finite_gradients(graph, l2_on):
     chosen = BatchNodes.of(graph, batch_of(graph, EDGES))
     rows = [torch.zeros(len(chosen.nodes), 3, requires_grad=True) for _ in range(3)]
-    loss = contrastive_loss(chosen, Views(*rows), 0.1, ContrastiveSettings(cl_weight=1, penalty=penalty))
+    loss = contrastive_loss(chosen, Views(*rows), ContrastiveSettings(cl_weight=1, l2=0.1, l2_on=l2_on))
     distinct = [len(chosen.nodes[anchors]) for anchors in (chosen.users, chosen.items)]
     assert loss.item() == pytest.approx(math.log(2) + sum(math.log(number) for number in distinct), rel=1e-6)
     slopes = torch.autograd.grad(loss, rows, allow_unused=True, materialize_grads=True)
@@ -179,25 +180,3 @@ def test_taking_rows_gives_gradient_to_them_alone():
     rows, nodes = rows_of(6, 9).requires_grad_(), torch.tensor([4, 1])
     assert torch.equal(take_rows(rows, nodes), rows[nodes])
     assert torch.autograd.gradcheck(lambda v: take_rows(v, nodes), rows)
-
-
-def table_at(graph, start, seed=0):
-    table = torch.nn.Parameter(torch.full((graph.num_nodes, 32), 7.0))
-    start_table_(table, graph, ContrastiveSettings(start=start, embedding_dim=32), seed)
-    return table.detach()
-
-
-def test_the_start_is_xaviers_range_for_users_and_items_by_themselves(graph):
-    n, table = graph.num_users, table_at(graph, "xavier")
-    for part in (table[:n], table[n:]):
-        bound = math.sqrt(6 / (len(part) + 32))
-        assert 0.95 * bound < part.abs().max().item() <= bound
-        assert part.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
-    assert torch.equal(table, table_at(graph, "xavier"))
-    assert not torch.equal(table, table_at(graph, "xavier", seed=1))
-
-
-def test_the_normal_start_is_the_networks_own_and_the_spectral_one_follows_the_graph(graph):
-    assert (table_at(graph, "normal") == 7).all()
-    spectral = table_at(graph, "spectral")
-    assert spectral.std().item() == pytest.approx(0.1, rel=0.2)

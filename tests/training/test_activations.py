@@ -6,11 +6,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from rankformer.data.interactions import Interactions
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.models.rankformer import RankformerNetwork, RankformerSettings
 from rankformer.training.activations import apply_layers, least_units, segment_sizes
-from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,14 +25,14 @@ def graph():
 
 
 def network(graph, keep, layers):
-    settings = RankformerSettings(embedding_dim=WIDTH, num_layers=layers, activations=keep)
-    return RankformerNetwork(graph.num_nodes, settings, seed=0)
+    settings = RankformerSettings(embedding_dim=WIDTH, num_layers=layers, activations=keep, l2=1e-4)
+    return RankformerNetwork(graph.num_users, graph.num_items, settings)
 
 
 def gradient(graph, keep, layers, batch_size=None):
     model = network(graph, keep, layers)
     edges = None if batch_size is None else torch.arange(0, EDGES, EDGES // batch_size)
-    loss = model.loss(graph, Batch(edges, NegativeSampler.of(graph).draw(0, 1, edges), seed=0, step=1), 1e-4)
+    loss = model.loss(graph, Batch(edges, NegativeSampler.of(graph).draw(0, 1, edges), seed=0, step=1))
     loss.backward()
     return loss.item(), model.table.grad
 
@@ -41,7 +41,7 @@ def peak_of_step(graph, keep, layers):
     """Most bytes of tensors alive at once in one forward and backward pass."""
     model, batch = network(graph, keep, layers), Batch(None, NegativeSampler.of(graph).draw(0, 1), 0, 1)
     live = top = 0
-    for size in allocations(lambda: model.loss(graph, batch, 1e-4).backward()):
+    for size in allocations(lambda: model.loss(graph, batch).backward()):
         live += size
         top = max(top, live)
     return top

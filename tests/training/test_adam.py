@@ -38,7 +38,7 @@ def test_it_takes_the_same_steps_as_torch():
     assert torch.equal(ours[2], make_parameters()[2])
 
 
-def test_a_restored_optimiser_goes_on_to_the_same_bits():
+def test_a_restored_optimiser_continues_to_the_same_bits():
     first, second = make_parameters(), make_parameters()
     adam, copy = Adam(first), Adam(second)
     for step in range(1, 4):

@@ -8,11 +8,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from rankformer.data.interactions import Interactions
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import RankWeights, rank_attention
-from rankformer.losses.bpr import bpr_full
+from rankformer.losses.bpr import bpr
+from rankformer.losses.l2 import batch_l2
 from rankformer.models.rankformer import RankformerNetwork, RankformerSettings
+from rankformer.training.context import FitContext
 from rankformer.training.trainer import train
 
 USERS, ITEMS, EDGES, WIDTH = 300, 200, 20_000, 32
@@ -54,10 +57,11 @@ def test_the_layer_makes_nothing_large(graph, weights):
 
 
 def test_the_full_batch_loss_makes_nothing_large(graph):
-    z, negatives = table(), NegativeSampler.of(graph).draw(0, 1)
+    z = table()
+    triples = Batch(None, NegativeSampler.of(graph).draw(0, 1), seed=0, step=1).triples(graph)
 
     def step():
-        bpr_full(graph, z, z, negatives, 1e-4).backward()
+        (bpr(z, triples) + batch_l2(z, triples, 1e-4)).backward()
 
     assert largest_allocation(step) < TOO_MANY_BYTES
     tracemalloc.start()  # SciPy and NumPy allocate where torch's profiler does not look
@@ -73,7 +77,7 @@ def test_whole_training_steps_make_nothing_large(graph):
     settings = RankformerSettings(epochs=2, num_layers=2, embedding_dim=WIDTH, validate_every=1)
 
     def epochs():
-        network = RankformerNetwork(graph.num_nodes, settings, seed=0)
-        train(network, graph, settings, seed=0, validate=lambda embeddings: {"ndcg@20": 0.5})
+        network = RankformerNetwork(graph.num_users, graph.num_items, settings)
+        train(network, graph, settings, FitContext(validate=lambda scorer: {"ndcg@20": 0.5}))
 
     assert largest_allocation(epochs) < TOO_MANY_BYTES
