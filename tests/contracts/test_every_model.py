@@ -5,6 +5,7 @@ are that one and all of the other parity, so a method with personalized lists pu
 itself (personalized, deterministic, has_vectors) decides which form of a rule it is held to.
 """
 
+import inspect
 import re
 import sys
 
@@ -254,6 +255,12 @@ def test_every_setting_says_what_it_is(name):
         assert field.description, f"{name}: {setting} has no sentence under it"
         assert field.description.endswith("."), f"{name}: {setting}"
         assert not field.is_required(), f"{name}: {setting} has no default"
+
+
+def test_the_class_says_what_it_is_and_when_to_use_it(name):
+    what, when = inspect.getdoc(MODELS[name]).split("\n\n")
+    assert what.endswith(".")
+    assert when.startswith("Use it ")
 
 
 def test_the_module_states_its_equation(name):

@@ -1,5 +1,7 @@
 """Positions: distances against a plain search, the closed form against the loop over anchors, both self features."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -39,7 +41,7 @@ def plain_search(graph, start):
         steps += 1
         level = list(dict.fromkeys(w for v in level for w in neighbours[ptr[v] : ptr[v + 1]] if w not in found))
         found |= dict.fromkeys(level, steps)
-    return [found.get(node, -1) for node in range(graph.num_nodes)]
+    return [found.get(node, math.inf) for node in range(graph.num_nodes)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,7 +53,7 @@ def test_distances_are_those_of_a_plain_search(graph):
 
 @pytest.mark.parametrize("users", [1, 5, 40])
 def test_with_all_nodes_of_a_path_as_anchors_nearness_is_known(users):
-    graph, position = path_graph(users)  # 80 nodes take two sweeps of 64
+    graph, position = path_graph(users)
     anchors = draw_anchors(graph, 10_000, seeded())
     assert sorted(anchors.nodes.tolist()) == list(range(2 * users))
     apart = np.abs(position[:, None] - position[anchors.nodes.numpy()])

@@ -63,7 +63,7 @@ def test_buckets_are_degrees_up_to_64_then_doublings():
 
 def test_importance_starts_from_the_logarithm_of_the_degree(graph):
     mask = DegreeMask("buckets")
-    mask.initialise(graph)
+    mask.initialize(graph)
     z = mask(graph).detach()
     assert z[:4].tolist() == pytest.approx(
         [min(max(math.log(1 + d) / math.log(71), 0.05), 0.95) for d in (1, 4, 69, 3)], abs=0.01
@@ -76,7 +76,7 @@ def test_importance_starts_from_the_logarithm_of_the_degree(graph):
 @pytest.mark.parametrize("kind", ["buckets", "logarithm"])
 def test_importance_grows_with_the_degree_and_stays_off_the_ends(graph, kind):
     mask = DegreeMask(kind)
-    mask.initialise(graph)
+    mask.initialize(graph)
     z = mask(graph)
     order = graph.degree[:5].argsort()
     assert (z[:5][order].diff() >= 0).all()
@@ -91,7 +91,7 @@ def test_importance_grows_with_the_degree_and_stays_off_the_ends(graph, kind):
 @pytest.mark.parametrize("kind", ["buckets", "logarithm"])
 def test_both_sides_learn_for_themselves(graph, kind):
     mask = DegreeMask(kind)
-    mask.initialise(graph)
+    mask.initialize(graph)
     mask(graph)[:5].sum().backward()
     assert mask.levels.grad[0].abs().sum() > 0
     assert mask.levels.grad[1].abs().sum() == 0

@@ -1,4 +1,4 @@
-"""LightGCN's propagation against dense matrix powers, and its invariants."""
+"""LightGCN's propagation against dense matrix powers, that with self-loops against its matrix, and invariants."""
 
 import gc
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rankformer.data.interactions import Interactions
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers import light_propagation as module
-from rankformer.layers.light_propagation import light_propagation
+from rankformer.layers.light_propagation import light_propagation, self_loop_propagation
 from rankformer.layers.rank_attention_reference import count_matrix
 
 
@@ -189,11 +189,72 @@ def test_weights_are_built_once_and_go_with_their_graph():
     graph = make_graph(np.eye(3, dtype=np.int64))
     z = random_rows(graph, 12)
     light_propagation(graph, z, 1)
-    weights = module._weights_of[graph]
+    weights = module._weights_of[graph][torch.float64, 0]
     light_propagation(graph, z, 2)
-    assert module._weights_of[graph] is weights
+    assert module._weights_of[graph][torch.float64, 0] is weights
     gc.collect()
     before = len(module._weights_of)
     del graph
     gc.collect()
     assert len(module._weights_of) == before - 1
+
+
+def loop_matrix(graph):
+    """D^-1/2 (A + I) D^-1/2."""
+    c, n = count_matrix(graph, torch.float64), graph.num_users
+    a = torch.eye(graph.num_nodes, dtype=torch.float64)
+    a[:n, n:], a[n:, :n] = c, c.T
+    shrink = a.sum(1).rsqrt()
+    return shrink[:, None] * a * shrink
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.integers(0, 2**31))
+def test_with_loops_values_and_gradients_are_those_of_the_dense_matrix(graph, seed):
+    rows, probe = random_rows(graph, seed).requires_grad_(), random_rows(graph, seed + 1)
+    out, wanted = self_loop_propagation(graph, rows), loop_matrix(graph) @ rows
+    torch.testing.assert_close(out, wanted, rtol=0, atol=1e-12)
+    got, dense = (torch.autograd.grad((values * probe).sum(), rows)[0] for values in (out, wanted))
+    torch.testing.assert_close(got, dense, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs())
+def test_with_loops_it_is_symmetric_with_eigenvalues_up_to_one_which_the_root_of_the_degree_reaches(graph):
+    matrix = self_loop_propagation(graph, torch.eye(graph.num_nodes, dtype=torch.float64))
+    torch.testing.assert_close(matrix, matrix.T, rtol=0, atol=1e-14)
+    values = torch.linalg.eigvalsh(matrix)
+    assert values[0].item() > -1
+    assert values[-1].item() == pytest.approx(1, abs=1e-12)
+    root = (graph.degree + 1).sqrt()[:, None]
+    torch.testing.assert_close(matrix @ root, root, rtol=1e-13, atol=0)
+
+
+def test_with_loops_a_node_without_neighbours_keeps_its_row():
+    graph = make_graph(np.array([[0, 0], [1, 0]]))
+    rows = random_rows(graph, 0)
+    out = self_loop_propagation(graph, rows)
+    assert torch.equal(out[[0, 3]], rows[[0, 3]])
+    torch.testing.assert_close(out[1], (rows[1] + rows[2]) / 2)
+
+
+def test_with_loops_rows_in_any_layout_and_type_give_the_same():
+    graph = make_graph(np.array([[1, 0, 2], [1, 1, 0]]))
+    rows = random_rows(graph, 1)
+    wanted = self_loop_propagation(graph, rows)
+    torch.testing.assert_close(self_loop_propagation(graph, rows.T.contiguous().T), wanted)
+    single = self_loop_propagation(graph, rows.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), wanted, rtol=0, atol=1e-6)
+
+
+def test_with_loops_weights_are_built_once_and_go_with_their_graph():
+    graph = make_graph(np.array([[1, 0], [1, 1]]))
+    self_loop_propagation(graph, random_rows(graph, 2))
+    kept = module._weights_of[graph][torch.float64, 1]
+    self_loop_propagation(graph, random_rows(graph, 3))
+    assert module._weights_of[graph][torch.float64, 1] is kept
+    before = len(module._weights_of)
+    del graph
+    gc.collect()
+    assert len(module._weights_of) < before

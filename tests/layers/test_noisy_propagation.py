@@ -1,5 +1,7 @@
 """The noisy pass against dense matrix powers with the same noise, and what the noise is."""
 
+from functools import partial
+
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
@@ -10,17 +12,10 @@ from hypothesis import strategies as st
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.noisy_propagation import (
-    Noise,
-    NoisyLayers,
-    noise_free_last,
-    noise_free_mean,
-    noisy_last,
-    noisy_mean,
-)
+from rankformer.layers.noisy_propagation import NoisyLayers, noise_free_propagation, noisy_propagation
 from rankformer.layers.rank_attention_reference import count_matrix
 
-ENDS = {"mean": noisy_mean, "last": noisy_last}
+ENDS = {end: partial(noisy_propagation, end=end) for end in ("mean", "last")}
 
 
 def make_graph(counts):
@@ -78,7 +73,7 @@ def dense_pass(graph, z, layers, nodes, end):
         if end == "mean" and k == layers.num_layers:
             product = product[nodes]
         moved = product.detach().clone()
-        layers.noise.add_(moved, k)
+        layers.add_noise_(moved, k)
         rows = product + (moved - product).detach()
         outputs.append(rows)
     at_nodes = [*(layer[nodes] for layer in outputs[:-1]), rows if end == "mean" else rows[nodes]]
@@ -100,7 +95,7 @@ def values_and_gradient(run, z):
 @given(passes(), st.integers(0, 2**31))
 def test_values_and_gradients_are_those_of_the_dense_equations(end, size, drawn, seed):
     graph, nodes, num_layers, cl_layer = drawn
-    layers = NoisyLayers(num_layers, cl_layer, Noise(size, seed, 7))
+    layers = NoisyLayers(num_layers, cl_layer, size, seed, 7)
     z = random_rows(graph.num_nodes, seed)
     got, slope = values_and_gradient(lambda v: ENDS[end](graph, v, layers, nodes), z)
     wanted, dense_slope = values_and_gradient(lambda v: dense_pass(graph, v, layers, nodes, end), z)
@@ -112,31 +107,31 @@ def test_values_and_gradients_are_those_of_the_dense_equations(end, size, drawn,
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("cl_layer", [1, 2, 3])
 def test_gradients_agree_with_finite_differences_while_the_noise_stands_still(graph, end, cl_layer):
-    layers = NoisyLayers(3, cl_layer, Noise(0.2, 3, 4))
+    layers = NoisyLayers(3, cl_layer, 0.2, 3, 4)
     z, nodes = random_rows(graph.num_nodes, 1, d=2).requires_grad_(), torch.tensor([11, 2, 5, 0])
     assert torch.autograd.gradcheck(lambda v: ENDS[end](graph, v, layers, nodes), z)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_without_noise_training_and_inference_are_the_means_and_powers_of_the_matrix(graph, num_layers):
-    z, silent = random_rows(graph.num_nodes, 2), Noise(0.0, 0, 1)
+    z = random_rows(graph.num_nodes, 2)
     powers = [torch.linalg.matrix_power(dense_matrix(graph), k) @ z for k in range(1, num_layers + 1)]
     for layer in range(1, num_layers + 1):
-        mean, contrast, start = noisy_mean(graph, z, NoisyLayers(num_layers, layer, silent), every_node(graph))
+        mean, contrast, start = ENDS["mean"](graph, z, NoisyLayers(num_layers, layer, 0.0), every_node(graph))
         torch.testing.assert_close(mean, sum(powers) / num_layers)
         torch.testing.assert_close(contrast, powers[layer - 1])
         assert torch.equal(start, z)
-    torch.testing.assert_close(noise_free_mean(graph, z, num_layers), sum(powers) / num_layers)
-    torch.testing.assert_close(noise_free_last(graph, z, num_layers), powers[-1])
-    last = noisy_last(graph, z, NoisyLayers(num_layers, 1, silent), every_node(graph))[0]
-    assert torch.equal(last, noise_free_last(graph, z, num_layers))
+    torch.testing.assert_close(noise_free_propagation(graph, z, num_layers, "mean"), sum(powers) / num_layers)
+    torch.testing.assert_close(noise_free_propagation(graph, z, num_layers, "last"), powers[-1])
+    last = ENDS["last"](graph, z, NoisyLayers(num_layers, 1, 0.0), every_node(graph))[0]
+    assert torch.equal(last, noise_free_propagation(graph, z, num_layers, "last"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_row_moves_by_the_size_of_the_noise_and_stays_in_its_orthant(graph, dtype):
     z = random_rows(graph.num_nodes, 3, d=64).to(dtype)
-    clean = noise_free_last(graph, z, 1)
-    noisy = noisy_last(graph, z, NoisyLayers(1, 1, Noise(0.2, 0, 1)), every_node(graph))[0]
+    clean = noise_free_propagation(graph, z, 1, "last")
+    noisy = ENDS["last"](graph, z, NoisyLayers(1, 1, 0.2, 0, 1), every_node(graph))[0]
     touched = graph.degree > 0
     moves = (noisy - clean)[touched]
     torch.testing.assert_close(moves.norm(dim=1), torch.full_like(moves[:, 0], 0.2), rtol=1e-5, atol=0)
@@ -149,21 +144,21 @@ def test_nodes_without_pairs_stay_at_zero(graph):
     z, isolated = random_rows(graph.num_nodes, 4), graph.degree == 0
     assert isolated.sum() >= 2
     for end in ENDS.values():
-        final, contrast, _ = end(graph, z, NoisyLayers(2, 1, Noise(0.2, 0, 1)), every_node(graph))
+        final, contrast, _ = end(graph, z, NoisyLayers(2, 1, 0.2, 0, 1), every_node(graph))
         assert not final[isolated].any()
         assert not contrast[isolated].any()
         assert final[~isolated].all()
 
 
 def test_one_layer_has_one_view(graph):
-    layers = NoisyLayers(1, 1, Noise(0.2, 0, 1))
-    final, contrast, _ = noisy_mean(graph, random_rows(graph.num_nodes, 5), layers, every_node(graph))
+    layers = NoisyLayers(1, 1, 0.2, 0, 1)
+    final, contrast, _ = ENDS["mean"](graph, random_rows(graph.num_nodes, 5), layers, every_node(graph))
     assert torch.equal(final, contrast)
 
 
 def test_noise_before_it_is_brought_to_length_is_uniform():
     rows = torch.ones(200, 4096, dtype=torch.float64)
-    Noise(1.0, 0, 1).add_(rows, 1)
+    NoisyLayers(1, 1, 1.0, 0, 1).add_noise_(rows, 1)
     rho = rows - 1
     r = (rho / rho.amax(1, keepdim=True)).flatten().sort().values  # the largest of so many numbers is close to 1
     assert (r - torch.linspace(0, 1, len(r), dtype=torch.float64)).abs().max() < 0.005
@@ -173,7 +168,7 @@ def test_noise_before_it_is_brought_to_length_is_uniform():
 
 def noise_of(size, seed, step, layer, shape=(5000, 8)):
     rows = torch.ones(shape)
-    Noise(size, seed, step).add_(rows, layer)
+    NoisyLayers(1, 1, size, seed, step).add_noise_(rows, layer)
     return rows
 
 
@@ -196,7 +191,7 @@ def test_noise_takes_any_number_of_rows_and_columns(shape):
 def test_noise_of_size_zero_changes_no_bit_and_a_zero_stays_a_zero():
     assert torch.equal(noise_of(0.0, 0, 1, 1), torch.ones(5000, 8))
     rows = torch.tensor([[0.0, 1.0, -2.0]])
-    Noise(0.1, 0, 1).add_(rows, 1)
+    NoisyLayers(1, 1, 0.1, 0, 1).add_noise_(rows, 1)
     assert rows[0, 0] == 0
     assert rows[0, 1] > 1
     assert rows[0, 2] < -2
@@ -205,7 +200,7 @@ def test_noise_of_size_zero_changes_no_bit_and_a_zero_stays_a_zero():
 @pytest.mark.parametrize("layer", [-1, 0, 3])
 def test_a_view_that_is_no_layer_is_refused(layer):
     with pytest.raises(ConfigError, match=rf"cl_layer={layer}: .* one of the layers 1\.\.2"):
-        NoisyLayers(2, layer, Noise(0.1, 0, 1))
+        NoisyLayers(2, layer, 0.1, 0, 1)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -213,7 +208,7 @@ def test_the_input_is_left_as_it_was_and_nothing_is_kept_for_backward(graph, end
     z = random_rows(graph.num_nodes, 6).requires_grad_()
     before, kept = z.detach().clone(), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        outputs = ENDS[end](graph, z, NoisyLayers(3, 2, Noise(0.1, 0, 1)), torch.tensor([1, 3, 12]))
+        outputs = ENDS[end](graph, z, NoisyLayers(3, 2, 0.1, 0, 1), torch.tensor([1, 3, 12]))
     probes = [torch.ones_like(output) for output in outputs]
     torch.autograd.backward(outputs, probes)
     assert kept == []
@@ -230,9 +225,9 @@ def test_a_mean_at_few_nodes_makes_no_more_full_tables_than_it_has_layers_before
             shapes.extend((func.__name__, r.shape) for r in (result if isinstance(result, tuple) else (result,)))
             return result
 
-    layers, z, nodes = NoisyLayers(2, 1, Noise(0.0, 0, 1)), random_rows(graph.num_nodes, 7), torch.tensor([1, 3])
+    layers, z, nodes = NoisyLayers(2, 1, 0.0, 0, 1), random_rows(graph.num_nodes, 7), torch.tensor([1, 3])
     with Shapes():
-        noisy_mean(graph, z, layers, nodes)
+        ENDS["mean"](graph, z, layers, nodes)
     full = [name for name, shape in shapes if shape == z.shape and "detach" not in name]
     assert len(full) == 1
     assert max(shape.numel() for _, shape in shapes) <= max(z.numel(), 2 * graph.num_edges)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rankformer.layers.seeded import generator_of, seeded_dropout, uniform_linear, xavier_linear
+from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear, xavier_linear
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_a_generator_depends_on_its_numbers_and_on_nothing_else():
     assert len({tuple(values) for values in drawn}) == 12
 
 
-def test_linear_layers_start_in_their_ranges():
+def test_linear_layers_are_initialized_in_their_ranges():
     torches = uniform_linear(25, 400, generator_of(0, 0))
     for values in (torches.weight, torches.bias):
         assert 0.19 < values.abs().max() <= 0.2
@@ -42,16 +42,25 @@ def test_linear_layers_repeat_with_their_generator():
         assert not torch.equal(first, other)
 
 
+def dropped_rows(rows, rate, step):
+    dropout = SeededDropout(rate)
+    dropout.begin(0, step)
+    return dropout(rows)
+
+
 def test_dropout_drops_its_share_and_keeps_the_mean():
     rows = torch.ones(200, 100)
-    dropped = seeded_dropout(rows, 0.3, generator_of(0, 1))
+    dropped = dropped_rows(rows, 0.3, step=1)
     assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
     assert dropped.max().item() == pytest.approx(1 / 0.7)
-    assert torch.equal(dropped, seeded_dropout(rows, 0.3, generator_of(0, 1)))
-    assert not torch.equal(dropped, seeded_dropout(rows, 0.3, generator_of(0, 2)))
+    assert torch.equal(dropped, dropped_rows(rows, 0.3, step=1))
+    assert not torch.equal(dropped, dropped_rows(rows, 0.3, step=2))
 
 
-def test_dropout_leaves_rows_alone_without_rate_or_generator():
+def test_dropout_leaves_rows_alone_without_rate_or_step_and_in_evaluation():
     rows = torch.ones(3, 2)
-    assert seeded_dropout(rows, 0.0, generator_of(0, 1)) is rows
-    assert seeded_dropout(rows, 0.5, None) is rows
+    assert dropped_rows(rows, 0.0, step=1) is rows
+    assert SeededDropout(0.5)(rows) is rows
+    dropout = SeededDropout(0.5)
+    dropout.begin(0, 1)
+    assert dropout.eval()(rows) is rows

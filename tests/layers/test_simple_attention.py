@@ -1,24 +1,22 @@
 """Linear attention to all nodes against the explicit N x N weights, and its invariants."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from rankformer.layers.simple_attention import HeadWeights, SimpleAttention, attention_of_rows, linear_attention
-from rankformer.layers.simple_attention_reference import (
-    difformer_attention_reference,
-    sgformer_attention_reference,
-    sigmoid_attention,
+from rankformer.layers.simple_attention import (
+    HeadWeights,
+    SimpleAttention,
+    attention_of_rows,
+    linear_attention,
+    simple_attention_reference,
 )
 
-
-def difformer_attention(*qkv_and_norm):
-    return linear_attention("difformer", *qkv_and_norm)
-
-
-def sgformer_attention(*qkv_and_norm):
-    return linear_attention("sgformer", *qkv_and_norm)
-
-
+difformer_attention, sgformer_attention = (partial(linear_attention, kind) for kind in ("difformer", "sgformer"))
+difformer_attention_reference, sgformer_attention_reference, sigmoid_attention = (
+    partial(simple_attention_reference, kind) for kind in ("difformer", "sgformer", "sigmoid")
+)
 LINEAR = [difformer_attention, sgformer_attention]
 REFERENCE = {difformer_attention: difformer_attention_reference, sgformer_attention: sgformer_attention_reference}
 ALL = [*LINEAR, *REFERENCE.values(), sigmoid_attention]
@@ -166,7 +164,7 @@ def random_weights(heads, value_heads, width=5):
 def test_attention_of_rows_is_that_of_their_projections_in_values_and_gradients(attention, heads, value_heads):
     rows, weights = random_heads(40, 0)[:, 0].requires_grad_(), random_weights(heads, value_heads)
     extended = torch.cat([rows, torch.ones(40, 1, dtype=rows.dtype)], 1)
-    out = attention_of_rows(attention.__name__.removesuffix("_attention"), rows, weights)
+    out = attention_of_rows(attention.args[0], rows, weights)
     wanted = REFERENCE[attention](*(torch.einsum("na,ahi->nhi", extended, part) for part in weights))
     torch.testing.assert_close(out, wanted, rtol=0, atol=1e-12)
     probe = random_heads(40, 3, heads)

@@ -16,7 +16,7 @@ from rankformer.graph.negatives import NegativeSampler
 from rankformer.losses.bpr import bpr
 from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss, info_nce, take_rows
 from rankformer.losses.l2 import batch_l2
-from rankformer.models.contrastive import ContrastiveSettings
+from rankformer.models.xsimgcl import ContrastiveSettings
 
 
 def rows_of(size, seed, d=4):

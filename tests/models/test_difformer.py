@@ -10,8 +10,8 @@ from tests.logs import random_log
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.graph_convolution import self_loop_propagation
-from rankformer.layers.simple_attention_reference import difformer_attention_reference, sigmoid_attention
+from rankformer.layers.light_propagation import self_loop_propagation
+from rankformer.layers.simple_attention import simple_attention_reference
 from rankformer.models.difformer import DIFFormer, DIFFormerNetwork, DIFFormerSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -60,8 +60,8 @@ def by_hand(network, graph):
     for number in range(settings.num_layers):
         q, k = (linear(f"layers.{number}.attention.{part}", y).view(shape) for part in ("query", "key"))
         v = linear(f"layers.{number}.attention.value", y).view(shape) if settings.use_weight else y[:, None]
-        attention = sigmoid_attention if settings.kernel == "sigmoid" else difformer_attention_reference
-        reached = attention(q, k, v, settings.norm)
+        kind = "sigmoid" if settings.kernel == "sigmoid" else "difformer"
+        reached = simple_attention_reference(kind, q, k, v, settings.norm)
         near = torch.stack([self_loop_propagation(graph, head) for head in v.unbind(1)], dim=1)
         g = settings.graph_weight
         step = ((1 - g) * reached + g * near if g is not None else reached + near) if settings.use_graph else reached

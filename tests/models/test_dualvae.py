@@ -11,9 +11,8 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.binary_rows import BinaryMatrix
-from rankformer.layers.dual_decoder import Opposite, decode
-from rankformer.layers.likelihoods import likelihood_of
+from rankformer.layers.aspects import BinaryRows
+from rankformer.layers.dual_decoder import Opposite, decode, likelihood_of
 from rankformer.losses.latent import aspect_contrast, divergence
 from rankformer.models.dualvae import DualVAE, DualVAENetwork, DualVAESettings, aspect_attention
 from rankformer.scoring.histories import Histories
@@ -103,7 +102,7 @@ def test_without_noise_training_reconstructs_what_answers_score(graph):
         network.items.latents.copy_(means)  # which do not depend on what they replace
         scorer = network.scorer(graph)
         y = scorer.scores(torch.arange(N))
-        z, rows = scorer.parts.users, BinaryMatrix.of(graph).rows(torch.arange(N))
+        z, rows = scorer.parts.users, BinaryRows.of(graph.distinct(), torch.arange(N))
         x = torch.zeros(N, M, dtype=torch.float64)
         x[rows.rows, rows.columns] = 1
         other = Opposite(means, network.items.decode(means))
@@ -146,7 +145,7 @@ def test_the_latents_are_sampled_after_the_step_with_noise_of_their_own(graph):
     loop, nodes = loop_of(graph), torch.arange(4)
     loop.one_step(nodes)
     network = loop.network
-    rows = BinaryMatrix.of(graph).rows(nodes)
+    rows = BinaryRows.of(graph.distinct(), nodes)
     attention = aspect_attention(network.items.latents, network.users.prototypes)
     with torch.no_grad():
         mean, scale = network.users.encode(rows, attention)  # of the encoder as the step left it
@@ -186,7 +185,7 @@ def test_gradients_are_finite_differences_of_the_loss(graph, likelihood, nodes):
 
 def test_an_epoch_visits_items_then_users_that_have_an_interaction_in_order():
     log = Interactions.from_indices([0, 2, 2, 4, 4], [1, 1, 1, 3, 0], 6, 5)
-    batches = network_of(batch_size=2).batches(BipartiteGraph.from_interactions(log), 1)
+    batches = network_of(sizes=(6, 5), batch_size=2).batches(BipartiteGraph.from_interactions(log), 1)
     assert [batch.tolist() for batch in batches] == [[6, 7], [9], [0, 2], [4]]
 
 
@@ -317,7 +316,7 @@ def test_items_without_an_interaction_are_not_there(graph, likelihood, settings)
 
 def test_dropout_hides_its_share_from_the_encoder_alone_and_keeps_sums_on_average(graph):
     side = network_of(dropout=0.4, row_scale="root").users.double()
-    rows, attention = BinaryMatrix.of(graph).rows(torch.arange(N)), torch.full((2, M), 0.5, dtype=torch.float64)
+    rows, attention = BinaryRows.of(graph.distinct(), torch.arange(N)), torch.full((2, M), 0.5, dtype=torch.float64)
     side.activation = lambda sums: sums  # straight, so that averages go through
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

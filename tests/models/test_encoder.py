@@ -10,8 +10,8 @@ from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.initialization import spectral_table
+from rankformer.layers.seeded import SeededDropout
 from rankformer.models.difformer import DIFFormer
-from rankformer.models.encoder import SeededDropout
 from rankformer.models.sgformer import SGFormer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import RankAttention, RankWeights, rank_attention_reference
-from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noisy_last
+from rankformer.layers.noisy_propagation import NoisyLayers, noisy_propagation
 from rankformer.layers.rank_attention_reference import count_matrix
 from rankformer.losses.bpr import bpr
 from rankformer.losses.contrastive import info_nce
@@ -94,7 +94,7 @@ def test_the_contrastive_loss_is_of_the_final_embeddings_with_the_first_noisy_pr
     network, batch = network_of(graph, cl_weight=0.5, cl_temperature=0.3, tau=0.4), batch_of(graph, EDGES)
     every_node, layer = torch.arange(graph.num_nodes), RankAttention(0.4)
     table = network.table.detach()
-    warm, first, _ = noisy_last(graph, table, NoisyLayers(2, 1, Noise(0.1, 0, 1)), every_node)
+    warm, first, _ = noisy_propagation(graph, table, NoisyLayers(2, 1, 0.1, 0, 1), every_node, "last")
     final = layer(graph, layer(graph, warm))
     triples = listed_triples(graph, batch)
     wanted = regularized_bpr(final, table, triples)

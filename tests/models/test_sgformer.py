@@ -10,8 +10,8 @@ from rankformer.errors import ConfigError
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
-from rankformer.layers.graph_convolution import self_loop_propagation
-from rankformer.layers.simple_attention_reference import sgformer_attention_reference
+from rankformer.layers.light_propagation import self_loop_propagation
+from rankformer.layers.simple_attention import simple_attention_reference
 from rankformer.models.sgformer import SGFormer, SGFormerNetwork, SGFormerSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +59,7 @@ def by_hand(network, graph, settings):
         name = f"attention_layers.{number}.attention"
         q, k = (linear(f"{name}.{part}", y).view(shape) for part in ("query", "key"))
         v = linear(f"{name}.value", y).view(shape) if settings.attention_weight else y[:, None]
-        out = sgformer_attention_reference(q, k, v, settings.norm).mean(1)
+        out = simple_attention_reference("sgformer", q, k, v, settings.norm).mean(1)
         out = settings.update_weight * out + (1 - settings.update_weight) * y if settings.attention_residual else out
         y = cut(norm(out, 1, settings.attention_norm), settings.attention_activation)
     g = start = norm(linear("graph_input.linear", network.table), 0, settings.graph_norm).clamp(min=0)

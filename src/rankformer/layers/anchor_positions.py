@@ -8,12 +8,13 @@ The right-hand form takes O(N a d) time and O(N (a + d)) memory. The official co
 x_v should stand, so that it adds W2 times the mean of the a rows x_{(v a + j) mod N}: `self_feature="official"`.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, linear
 
@@ -21,17 +22,10 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.seeded import uniform_linear
 
 SelfFeature = Literal["correct", "official"]
-_BITS = 64
 
 
-@dataclass(frozen=True, eq=False)
-class Anchors:
-    """Anchor nodes and every node's nearness to each.
-
-    Attributes:
-        nodes: (a,) the anchors.
-        nearness: (N, a) the transpose of S.
-    """
+class Anchors(NamedTuple):
+    """Anchor nodes (a,), and every node's nearness to each, the transpose of S, (N, a)."""
 
     nodes: Tensor
     nearness: Tensor
@@ -40,46 +34,19 @@ class Anchors:
 def draw_anchors(graph: BipartiteGraph, count: int, generator: torch.Generator) -> Anchors:
     """Return anchors drawn uniformly without replacement from all nodes; all nodes if `count` exceeds them."""
     nodes = torch.randperm(graph.num_nodes, generator=generator)[:count]
-    steps = torch.from_numpy(distances(graph, nodes.numpy())).to(graph.device)
-    nearness = torch.where(steps >= 0, 1 / (steps + 1.0), 0.0)
-    return Anchors(nodes.to(graph.device), nearness.T.contiguous())
+    nearness = torch.from_numpy(1 / (distances(graph, nodes.numpy()) + 1)).float()
+    return Anchors(nodes.to(graph.device), nearness.T.contiguous().to(graph.device))
 
 
-def distances(graph: BipartiteGraph, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return how many edges away every node is from each of the given ones, (a, N); -1 if it cannot be reached."""
-    result = np.full((len(nodes), graph.num_nodes), -1, dtype=np.int32)
-    for start in range(0, len(nodes), _BITS):
-        _sweep(graph, nodes[start : start + _BITS], result[start : start + _BITS])
-    return result
-
-
-def _sweep(graph: BipartiteGraph, nodes: NDArray[np.int64], result: NDArray[np.int32]) -> None:
-    """Fill the distances from up to 64 nodes at once, by breadth-first search on one bit per node of origin."""
-    neighbours, ptr = graph.neighbours.cpu().numpy(), graph.ptr.cpu().numpy()
-    joined = np.flatnonzero(np.diff(ptr))  # reduceat has no empty segments
-    bits = np.uint64(1) << np.arange(len(nodes), dtype=np.uint64)
-    reached = np.zeros(graph.num_nodes, dtype=np.uint64)
-    np.bitwise_or.at(reached, nodes, bits)
-    fresh, steps = reached.copy(), 0
-    while fresh.any():
-        touched = np.flatnonzero(fresh)
-        places, origins = np.nonzero(fresh[touched, None] & bits)
-        result[origins, touched[places]] = steps
-        arriving = np.zeros_like(fresh)
-        arriving[joined] = np.bitwise_or.reduceat(fresh[neighbours], ptr[joined])
-        fresh = arriving & ~reached
-        reached |= fresh
-        steps += 1
+def distances(graph: BipartiteGraph, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how many edges away every node is from each of the given ones, (a, N); infinity where there is no path."""
+    pattern = graph.neighbours.cpu().numpy(), graph.ptr.cpu().numpy()
+    matrix = csr_array((np.ones(len(pattern[0])), *pattern), shape=(graph.num_nodes, graph.num_nodes))
+    return np.asarray(dijkstra(matrix, unweighted=True, indices=nodes))
 
 
 class PositionLayer(nn.Module):
-    """One such layer with its W (d, 2d) and b (d,), started as torch starts a linear layer.
-
-    Args:
-        width: d.
-        generator: draws the start.
-        self_feature: "correct" for x_v in the second term, "official" for the official code's rows.
-    """
+    """One such layer of dimension d, with its W (d, 2d) and b (d,), initialized as torch does a linear layer."""
 
     def __init__(self, width: int, generator: torch.Generator, self_feature: SelfFeature = "correct") -> None:
         super().__init__()
@@ -87,7 +54,6 @@ class PositionLayer(nn.Module):
         self.self_feature = self_feature
 
     def forward(self, rows: Tensor, anchors: Anchors) -> Tensor:
-        """Return the rows with their positions, (N, d)."""
         from_anchors, from_self = self.linear.weight.chunk(2, dim=1)
         at_anchors = linear(rows[anchors.nodes], from_anchors) / len(anchors.nodes)
         own = rows if self.self_feature == "correct" else window_means(rows, len(anchors.nodes))
@@ -96,20 +62,5 @@ class PositionLayer(nn.Module):
 
 def window_means(rows: Tensor, length: int) -> Tensor:
     """Return the mean of rows (v a) mod N to (v a + a - 1) mod N for every v, a the length, (N, d)."""
-    return _WindowMeans.apply(rows, length)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _WindowMeans(torch.autograd.Function):
-    """Slot e of N a holds row e mod N and belongs to window e // a; row c is in the slots c, c + N, c + 2N ..."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, length: int) -> Tensor:
-        ctx.length, size = length, len(rows)
-        slots = torch.arange(size * length, device=rows.device).view(size, length)
-        return embedding_bag(slots % size, rows.detach(), mode="mean")
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        length, size = ctx.length, len(grads[0])
-        slots = torch.arange(size * length, device=grads[0].device).view(length, size).T
-        return embedding_bag((slots // length).contiguous(), grads[0].contiguous(), mode="mean"), None
+    slots = torch.arange(len(rows) * length, device=rows.device).view(len(rows), length)
+    return embedding_bag(slots % len(rows), rows, mode="mean")

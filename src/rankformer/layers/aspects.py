@@ -1,18 +1,23 @@
-"""The arithmetic on aspect latents that DualVAE's training and its answers share.
+"""The arithmetic on 0/1 rows and aspect latents that DualVAE's training and its answers share.
 
+A row of the matrix X of training interactions is the set of a user's distinct items, or of an item's distinct users.
 With z_a (b, d) latents of some entities and B_a (m, d) those of the opposite side, f the decoders, for each aspect a:
 
     hidden      sum over the columns i of a row of w[a, i] t_i, perhaps over the root of their number     (A, b, h)
     logits      G_a = z_a B_a^T + tanh( f(z_a) f'(B_a)^T )                                  (A, b, m)
 
-But for `divided_by_root`, nothing here is differentiated by torch: training writes its own backward.
+But for `divided_by_root` and `weighted_rows`, nothing here is differentiated: training writes its own backward.
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import elu, embedding_bag
+
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.sparse_ops import bag_sum, row_dot
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -25,11 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def weighted_bags(columns: Tensor, ptr: Tensor, table: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[r]:ptr[r+1] of weights[a, columns_k] table[columns_k], (A, b, h).
 
-    Args:
-        columns: (nnz,) column of each entry, row after row.
-        ptr: (b + 1,) where each row starts.
-        table: (m, h) a row for each column.
-        weights: (A, m) of each column in each aspect.
+    The columns (nnz,) stand row after row, each row from its ptr (b + 1,) on; table is (m, h), weights (A, m).
     """
     return torch.stack(
         [
@@ -40,12 +41,7 @@ def weighted_bags(columns: Tensor, ptr: Tensor, table: Tensor, weights: Tensor) 
 
 
 def divided_by_root(sums: Tensor, ptr: Tensor) -> Tensor:
-    """Return sums over rows, (..., b, h), divided by the root of each row's size; those of empty rows as they are.
-
-    Args:
-        sums: the sums.
-        ptr: (b + 1,) where each row starts.
-    """
+    """Return sums over rows that start at ptr (b + 1,), (..., b, h), divided by the root of each row's size if any."""
     return sums * ptr.diff().clamp(min=1).to(sums.dtype).rsqrt()[:, None]
 
 
@@ -60,3 +56,68 @@ def mix_aspects(values: Tensor, attention: Tensor) -> Tensor:
     for value, weight in zip(values[1:], attention[1:], strict=True):
         mixed.addcmul_(value, weight)
     return mixed
+
+
+class BinaryRows(NamedTuple):
+    """A batch of rows of X."""
+
+    ptr: Tensor  # (b + 1,) where each row's entries start
+    rows: Tensor  # (nnz,) row of each entry, ascending
+    columns: Tensor  # (nnz,) its column
+    order: Tensor  # (nnz,) the entries by column
+
+    @classmethod
+    def of(cls, graph: BipartiteGraph, nodes: Tensor) -> "BinaryRows":
+        """Return the rows of some nodes of a graph without parallel edges, all users or all items, in their order."""
+        starts = graph.ptr[nodes].long()
+        counts = graph.ptr[nodes + 1] - starts
+        ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        rows = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts)
+        entries = torch.arange(len(rows), device=nodes.device) + (starts - ptr[:-1])[rows]
+        columns = graph.neighbours[entries].long()
+        columns = torch.where(columns >= graph.num_users, columns - graph.num_users, columns)
+        return cls(ptr, rows, columns, torch.argsort(columns, stable=True))
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.ptr) - 1
+
+    def where(self, chosen: Tensor) -> "BinaryRows":
+        """Return the same rows with the chosen ones of their entries alone, (nnz,) of booleans."""
+        places = torch.cat([chosen.new_zeros(1, dtype=torch.long), chosen.cumsum(0)])  # of entries that stay
+        order = self.order[chosen[self.order]]
+        return BinaryRows(places[self.ptr], self.rows[chosen], self.columns[chosen], places[order])
+
+
+def weighted_rows(batch: BinaryRows, table: Tensor, weights: Tensor) -> Tensor:
+    """Return (X_b * w_a) T for each aspect, (A, b, h), from T (m, h) and w (A, m): the first layer of an encoder."""
+    return _WeightedRows.apply(batch, table, weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _WeightedRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, batch: BinaryRows, table: Tensor, weights: Tensor) -> Tensor:
+        ctx.batch = batch
+        ctx.save_for_backward(table, weights)
+        return weighted_bags(batch.columns, batch.ptr, table, weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor | None]:
+        batch: BinaryRows = ctx.batch
+        table, weights = ctx.saved_tensors
+        grad = grads[0].contiguous()  # (A, b, h)
+        aspects, num_rows, width = grad.shape
+        # One bag for each column that occurs, with an entry for every (row, aspect): sum of w[a, i] grad[a, r].
+        distinct, counts = torch.unique_consecutive(batch.columns[batch.order], return_counts=True)
+        places = batch.rows[batch.order, None] + num_rows * torch.arange(aspects, device=grad.device)
+        by_column = weights[:, batch.columns[batch.order]].T.reshape(-1)
+        ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]) * aspects
+        sums = bag_sum(places.reshape(-1), grad.view(-1, width), ptr, by_column)
+        grad_table = torch.zeros_like(table).index_copy_(0, distinct, sums)
+        grad_weights = None
+        if ctx.needs_input_grad[2]:
+            grad_weights = torch.zeros_like(weights)
+            for aspect, part in enumerate(grad):
+                products = row_dot(part[batch.rows], table[batch.columns])
+                grad_weights[aspect].index_add_(0, batch.columns, products)
+        return None, grad_table, grad_weights

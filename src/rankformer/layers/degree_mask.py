@@ -1,6 +1,6 @@
 """A learned importance of nodes by their degree, and the sine-shaped mask over pairs that it makes.
 
-    z_v in (0, 1) from the number of training pairs of v;   M(v,w) = sin(pi/2 (z_v + z_w) / 2)
+    z_v in (0, 1) from the number of training interactions of v;   M(v,w) = sin(pi/2 (z_v + z_w) / 2)
 
 grows in both. By the addition formula M(v,w) = a_v c_w + c_v a_w with a = sin(pi z / 4), c = cos(pi z / 4): a sum of
 two products, so attention under the mask stays linear (`kernel_attention.masked_attention`).
@@ -33,12 +33,12 @@ class DegreeMask(nn.Module):
         self.kind = kind
         self.levels = nn.Parameter(torch.zeros(2, _NUM_BUCKETS if kind == "buckets" else 2))
 
-    def initialise(self, graph: BipartiteGraph) -> None:
+    def initialize(self, graph: BipartiteGraph) -> None:
         """Start from z = log(1 + degree) / log(1 + largest degree of the side), cut to 0.05..0.95.
 
         The logarithmic form starts from slope 1 and z = 1/2 half-way up that scale.
         """
-        for side, degree in enumerate(self._sides(graph)):
+        for side, degree in enumerate(graph.degree.tensor_split([graph.num_users])):
             top = math.log1p(degree.max().item())
             if self.kind == "buckets":
                 start = (_bucket_degrees().log1p() / max(top, 1e-9)).clamp(0.05, 0.95)
@@ -51,24 +51,17 @@ class DegreeMask(nn.Module):
     def forward(self, graph: BipartiteGraph) -> Tensor:
         """Return z of every node, (n+m,), users first."""
         levels = []
-        for parameters, degree in zip(self.levels.unbind(0), self._sides(graph), strict=True):
+        sides = graph.degree.tensor_split([graph.num_users])
+        for parameters, degree in zip(self.levels.unbind(0), sides, strict=True):
             if self.kind == "buckets":
                 levels.append(parameters.index_select(0, degree_buckets(degree)))
             else:
                 levels.append(parameters[0] * degree.log1p().to(parameters.dtype) + parameters[1])
         return _MARGIN + (1 - 2 * _MARGIN) * torch.sigmoid(torch.cat(levels))
 
-    @staticmethod
-    def _sides(graph: BipartiteGraph) -> tuple[Tensor, Tensor]:
-        return graph.degree[: graph.num_users], graph.degree[graph.num_users :]
-
 
 def mask_parts(importance: Tensor) -> Tensor:
-    """Return (a_v, c_v) of each node as columns, (N, 2): M(v,w) = a_v c_w + c_v a_w.
-
-    Args:
-        importance: (N,) z.
-    """
+    """Return (a_v, c_v) of nodes of importance z (N,) as columns, (N, 2): M(v,w) = a_v c_w + c_v a_w."""
     angle = importance * (math.pi / 4)
     return torch.stack([angle.sin(), angle.cos()], dim=1)
 

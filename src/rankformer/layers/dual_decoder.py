@@ -1,4 +1,4 @@
-"""DualVAE's decoder: likelihood and neighbourhood vectors of a batch, with a backward written by hand.
+"""DualVAE's decoder: log-likelihood and neighbourhood vectors of a batch, with a backward written by hand.
 
 For aspects a = 1..A, latents z_a (b, d) of the batch and B_a (m, d) of the opposite side, w (A, m) its attention, f the
 decoders; link is the sigmoid, or nothing for the multinomial likelihood:
@@ -13,32 +13,141 @@ and with D = dL/dY and V_a the gradient arriving at v_a, dot meaning elementwise
 
 The opposite side is constant. Columns are taken a block at a time, all aspects of a block together: forward and
 backward keep nothing of size b x m, the backward computes T and S anew from z and f(z), and the few (A, b, block)
-arrays stay in the cache.
+arrays stay in the cache. The likelihood is the sum over all places, x the entry and y of Y, eps = 1e-10, of
+
+    poisson       x ln(y + eps) - y
+    bernoulli     x ln(y + eps) + (1 - x) ln(1 - y + eps)
+    gaussian      -(x - y)^2
+    multinomial   x ln(p + eps),   p the softmax of the row's y over all columns
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rankformer.layers.aspects import mix_aspects, tanh_products
-from rankformer.layers.binary_rows import BinaryRows
-from rankformer.layers.likelihoods import Block, Likelihood
+from rankformer.layers.aspects import BinaryRows, mix_aspects, tanh_products
 
 _ENTRIES_AT_ONCE = 2**18  # of an (A, b, block) array
+_EPSILON = 1e-10
+
+
+class Block(NamedTuple):
+    """The k ones of a batch within a block of columns."""
+
+    columns: slice
+    rows: Tensor  # (k,) row of each one
+    flat: Tensor  # (k,) its place in the block as one run of memory
+
+
+class Terms(NamedTuple):
+    """What a place contributes by its y, and the derivatives of that: where the entry is 0, and where it is 1."""
+
+    zero: Callable[[Tensor], Tensor]
+    one: Callable[[Tensor], Tensor]
+    zero_slope: Callable[[Tensor], Tensor]
+    one_slope: Callable[[Tensor], Tensor]
+
+
+def _rest(y: Tensor) -> Tensor:
+    return (1 - y).clamp_(min=0) + _EPSILON  # rounding may take y above 1
+
+
+POINTWISE = {
+    "poisson": Terms(
+        torch.neg,
+        lambda y: (y + _EPSILON).log_() - y,
+        lambda y: torch.full_like(y, -1),
+        lambda y: (y + _EPSILON).reciprocal_() - 1,
+    ),
+    "bernoulli": Terms(
+        lambda y: _rest(y).log_(),
+        lambda y: (y + _EPSILON).log_(),
+        lambda y: _rest(y).reciprocal_().neg_(),
+        lambda y: (y + _EPSILON).reciprocal_(),
+    ),
+    "gaussian": Terms(
+        lambda y: y.square().neg_(),
+        lambda y: (1 - y).square_().neg_(),
+        lambda y: -2 * y,
+        lambda y: 2 * (1 - y),
+    ),
+}
+
+
+class Likelihood:
+    """A likelihood of one batch: a sum over places of a function of each one's entry and reconstruction.
+
+    Blocks are seen once for the value and once more for the slope, so that no (b, m) array stands.
+
+    Attributes:
+        bounded: whether each aspect's logits pass through a sigmoid.
+    """
+
+    bounded = True
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self._sums: list[Tensor] = []
+
+    def add(self, y: Tensor, block: Block) -> None:
+        """Take in the reconstruction (b, B) of a block of columns."""
+        ones = y.view(-1)[block.flat]
+        self._sums.append(self.terms.zero(y).sum() + (self.terms.one(ones) - self.terms.zero(ones)).sum())
+
+    def total(self) -> Tensor:
+        """Return the sum over all places, once every block was added."""
+        return torch.stack(self._sums).sum()
+
+    def slope(self, y: Tensor, block: Block) -> Tensor:
+        """Return the derivative of the total by the reconstruction of a block, (b, B)."""
+        slope = self.terms.zero_slope(y)
+        slope.view(-1)[block.flat] = self.terms.one_slope(y.view(-1)[block.flat])
+        return slope
+
+
+class Multinomial(Likelihood):
+    """A softmax over all columns of a row, of which blocks are seen one at a time.
+
+    With g = 1 / (p + eps) on the ones and 0 elsewhere, the derivative by y_j is p_j (g_j - sum_k g_k p_k).
+    """
+
+    bounded = False
+
+    def __init__(self) -> None:
+        self._norms: list[Tensor] = []
+        self._ones: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, y: Tensor, block: Block) -> None:
+        self._norms.append(y.logsumexp(1))
+        self._ones.append((block.rows, y.view(-1)[block.flat]))
+
+    def total(self) -> Tensor:
+        rows, y = (torch.cat(parts) for parts in zip(*self._ones, strict=True))
+        self._norm = torch.stack(self._norms).logsumexp(0)  # (b,)
+        p = (y - self._norm[rows]).exp()
+        self._share = torch.zeros_like(self._norm).index_add_(0, rows, p / (p + _EPSILON))  # (b,) sum_k g_k p_k
+        return (p + _EPSILON).log_().sum()
+
+    def slope(self, y: Tensor, block: Block) -> Tensor:
+        p = (y - self._norm[:, None]).exp_()
+        ones = p.view(-1)[block.flat]
+        slope = p.mul_(-self._share[:, None])
+        slope.view(-1)[block.flat] += ones / (ones + _EPSILON)
+        return slope
+
+
+def likelihood_of(name: str) -> Likelihood:
+    """Return a likelihood that has seen nothing, for one batch."""
+    return Multinomial() if name == "multinomial" else Likelihood(POINTWISE[name])
 
 
 class Opposite(NamedTuple):
-    """What a batch is decoded against, constant while its side is trained.
+    """What a batch is decoded against, constant while its side is trained."""
 
-    Attributes:
-        latents: (A, m, d) B.
-        decoded: (A, m, q) f'(B).
-    """
-
-    latents: Tensor
-    decoded: Tensor
+    latents: Tensor  # (A, m, d) B
+    decoded: Tensor  # (A, m, q) f'(B)
 
 
 def _blocks(rows: BinaryRows, columns: int, aspects: int) -> Iterator[Block]:
@@ -105,14 +214,8 @@ class _Decode(torch.autograd.Function):
 def decode(
     z: Tensor, decoded: Tensor, attention: Tensor, other: Opposite, rows: BinaryRows, rule: Likelihood
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-likelihood, a mean over the rows, and the neighbourhood vectors v (A, b, d).
+    """Return the log-likelihood, a mean over the rows x, and the neighbourhood vectors v (A, b, d).
 
-    Args:
-        z: (A, b, d) latents of the batch.
-        decoded: (A, b, q) f(z).
-        attention: (A, m) w.
-        other: the opposite side.
-        rows: the batch's rows x.
-        rule: a likelihood that has seen nothing yet.
+    From latents z (A, b, d), `decoded` f(z) (A, b, q), attention w (A, m), and a likelihood that has seen nothing yet.
     """
     return _Decode.apply(z, decoded, attention, other, rows, rule)  # type: ignore[no-any-return, no-untyped-call]

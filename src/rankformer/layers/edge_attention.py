@@ -27,7 +27,7 @@ _TINY = 1e-8
 
 
 class EdgeAttention(nn.Module):
-    """The learned projections W_q, W_k, W_v of one such layer, (d, d) each, without bias; Xavier's uniform start."""
+    """The learned projections W_q, W_k, W_v of one such layer, (d, d) each, drawn from Xavier's uniform range."""
 
     def __init__(self, width: int, num_heads: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -36,23 +36,16 @@ class EdgeAttention(nn.Module):
 
     def project(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of (N, d) rows, by heads: (H, N, d/H) each."""
-        heads = self.num_heads
-        return _by_heads(self.query(rows), heads), _by_heads(self.key(rows), heads), _by_heads(self.value(rows), heads)
+        shape = len(rows), self.num_heads, -1
+        q, k, v = (part(rows).view(shape).transpose(0, 1).contiguous() for part in (self.query, self.key, self.value))
+        return q, k, v
 
     def forward(self, entries: Entries, rows: Tensor) -> Tensor:
-        """Return the attended rows, (N, d)."""
         return edge_attention(entries, *self.project(rows))
 
 
 def edge_attention(entries: Entries, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Return the attended values, (N, d), heads side by side.
-
-    Args:
-        entries: who attends (row) to whom (column).
-        queries: (H, N, d/H).
-        keys: (H, N, d/H).
-        values: (H, N, d/H).
-    """
+    """Return what each row of the entries takes from the values of its columns, (N, d); all inputs (H, N, d/H)."""
     heads: Tensor = _EdgeAttention.apply(entries, queries, keys, values)  # type: ignore[no-untyped-call]
     return heads.transpose(0, 1).flatten(1)
 
@@ -60,10 +53,6 @@ def edge_attention(entries: Entries, queries: Tensor, keys: Tensor, values: Tens
 def attention_weights(entries: Entries, queries: Tensor, keys: Tensor) -> Tensor:
     """Return p, (H, nnz); not differentiable."""
     return torch.stack([_weights(entries, *head)[0] for head in zip(queries.detach(), keys.detach(), strict=True)])
-
-
-def _by_heads(rows: Tensor, num_heads: int) -> Tensor:
-    return rows.view(len(rows), num_heads, -1).transpose(0, 1).contiguous()
 
 
 def _weights(entries: Entries, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

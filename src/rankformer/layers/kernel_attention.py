@@ -23,25 +23,12 @@ from rankformer.graph.sparse_ops import edge_dot, row_dot, spmm
 
 
 def key_sums(keys: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return U (S, F, d) and o (S, F), the sums over all keys.
-
-    Args:
-        keys: (N, F) features of the keys.
-        values: (N, d).
-        weights: (N, S) e, one column per sample.
-    """
+    """Return U (S, F, d) and o (S, F), the sums over keys k (N, F) and values x (N, d) under weights e (N, S)."""
     return _KeySums.apply(keys, values, weights), weights.T @ keys  # type: ignore[no-untyped-call]
 
 
 def mapped_sums(sums: Tensor, norms: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the sums (S, F, d') that `key_sums` would give of the values x W^T + b, without those values.
-
-    Args:
-        sums: (S, F, d) U of the values x.
-        norms: (S, F) o.
-        weight: (d', d) W.
-        bias: (d',) b, or None.
-    """
+    """Return the U (S, F, d') that `key_sums` would give of the values x W^T + b, W (d', d), without those values."""
     result = sums @ weight.T
     return result if bias is None else result + norms[:, :, None] * bias
 
@@ -70,13 +57,7 @@ class _KeySums(torch.autograd.Function):
 
 
 def mean_attention(queries: Tensor, sums: Tensor, norms: Tensor) -> Tensor:
-    """Return 1/S sum_s (f_v U_s) / (f_v o_s), (N, d).
-
-    Args:
-        queries: (N, F) features f.
-        sums: (S, F, d) U, or linear maps of it.
-        norms: (S, F) o.
-    """
+    """Return 1/S sum_s (f_v U_s) / (f_v o_s), (N, d), for queries f (N, F), U (S, F, d) or its maps, and o (S, F)."""
     return _MeanAttention.apply(queries, sums, norms)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -111,13 +92,9 @@ class _MeanAttention(torch.autograd.Function):
 
 
 def masked_attention(queries: Tensor, mask: Tensor, sums: Tensor, norms: Tensor) -> Tensor:
-    """Return (sum_s c_vs f_v U_s) / (sum_s c_vs f_v o_s), (N, d).
+    """Return (sum_s c_vs f_v U_s) / (sum_s c_vs f_v o_s), (N, d), for queries f (N, F), U (S, F, d) and o (S, F).
 
-    Args:
-        queries: (N, F) features f.
-        mask: (N, S) c, what the mask's products have of the query.
-        sums: (S, F, d) U, made with what they have of the keys.
-        norms: (S, F) o.
+    The mask c (N, S) is what its products have of the query; U and o are made with what they have of the keys.
     """
     below = (mask * (queries @ norms.T)).sum(1, keepdim=True)  # (N, 1)
     parts = [(queries * column[:, None]) @ total for column, total in zip((mask / below).unbind(1), sums, strict=True)]
@@ -125,26 +102,13 @@ def masked_attention(queries: Tensor, mask: Tensor, sums: Tensor, norms: Tensor)
 
 
 def attention_reference(queries: Tensor, keys: Tensor, values: Tensor, pair_weights: Tensor) -> Tensor:
-    """Return the attention of one sample as it is defined, (N, d), by the N x N matrix: for tests.
-
-    Args:
-        queries: (N, F) features.
-        keys: (N', F) features.
-        values: (N', d).
-        pair_weights: what multiplies f_v . k_w, (N, N') or a shape that extends to it.
-    """
+    """Return the attention of one sample by the N x N' matrix of pair weights times f_v . k_w, (N, d): for tests."""
     scores = pair_weights * (queries @ keys.T)
     return (scores / scores.sum(1, keepdim=True)) @ values
 
 
 def both_way_dots(graph: BipartiteGraph, left: Tensor, right: Tensor) -> Tensor:
-    """Return left_u . right_i and left_i . right_u for every edge, (2, E) in user order; differentiable.
-
-    Args:
-        graph: the edges.
-        left: (n+m, d) rows.
-        right: (n+m, d) rows.
-    """
+    """Return left_u . right_i and left_i . right_u of (n+m, d) rows for every edge, (2, E) in user order."""
     return _BothWayDots.apply(graph, left, right)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -1,5 +1,9 @@
-"""Propagation without attention: Rankformer's warm-up layer, and LightGCN's layers."""
+"""Propagation without attention: Rankformer's warm-up layer, LightGCN's layers, and graph convolution with loops.
 
+Parallel edges count one by one, in the sums as in the degrees.
+"""
+
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,8 +33,7 @@ class _NeighbourMeans(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        graph: BipartiteGraph = ctx.graph
-        return None, _neighbour_sums(graph, grads[0] * _inverse_degree(graph, grads[0].dtype))
+        return None, _neighbour_sums(ctx.graph, grads[0] * _inverse_degree(ctx.graph, grads[0].dtype))
 
 
 def _neighbour_sums(graph: BipartiteGraph, rows: Tensor) -> Tensor:
@@ -42,53 +45,59 @@ def _inverse_degree(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
 
 
 def light_propagation(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
-    """Return the mean of z, T z, ..., T^K z with T = D^-1/2 A D^-1/2, (n+m, d); z itself for K = 0.
+    """Return the mean of z, T z, ..., T^K z with T = D^-1/2 A D^-1/2, (n+m, d) like z; z itself for K = 0 layers.
 
     (T z)_u = sum_{i in N_u} z_i / sqrt(d_u d_i), and likewise for items. A node without neighbours gets z / (K + 1).
-    Parallel edges count one by one, in the sums as in the degrees.
-
-    Args:
-        graph: the training pairs.
-        z: (n+m, d) rows, users first.
-        num_layers: K.
-    """
-    if num_layers == 0:
-        return z
-    return _LightPropagation.apply(graph, z, num_layers)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _LightPropagation(torch.autograd.Function):
-    """A polynomial of the symmetric T is its own adjoint: backward is forward on the gradient, and saves nothing.
-
     With M_k the mean of the first k + 1 powers, M_0 = z and M_k = k/(k+1) T M_{k-1} + 1/(k+1) z. So each layer is one
     SpMM and one interpolation in place, and neither a sum of layers nor a final scaling is ever kept.
     """
+    weights = symmetric_weights(graph, z.dtype)
 
-    @staticmethod
-    def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
-        ctx.fixed = graph, num_layers
-        z = z.detach().contiguous()
-        weights = symmetric_weights(graph, z.dtype)
-        mean = z
+    def mean_of_powers(rows: Tensor) -> Tensor:
+        mean = rows
         for k in range(1, num_layers + 1):
-            mean = spmm(graph, weights, mean).lerp_(z, 1 / (k + 1))
+            mean = spmm(graph, weights, mean).lerp_(rows, 1 / (k + 1))
         return mean
 
+    return z if num_layers == 0 else _apply_symmetric(mean_of_powers, z)
+
+
+def self_loop_propagation(graph: BipartiteGraph, rows: Tensor) -> Tensor:
+    """Return D^-1/2 (A + I) D^-1/2 rows, (n+m, d), with D the degrees including the loop; differentiable in `rows`.
+
+    out_v = rows_v / d_v + sum_{w in N_v} rows_w / sqrt(d_v d_w),  d_v = |N_v| + 1: the step of graph convolutional
+    networks. A node without neighbours keeps its row. Eigenvalues lie in (-1, 1], the largest is 1.
+    """
+    edges = symmetric_weights(graph, rows.dtype, loops=1)
+    loops = (1 / (graph.degree + 1)).to(rows.dtype)[:, None]
+    return _apply_symmetric(lambda x: spmm(graph, edges, x).addcmul_(x, loops), rows)
+
+
+def _apply_symmetric(operator: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    return _Symmetric.apply(operator, rows)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Symmetric(torch.autograd.Function):
+    """A symmetric operator is its own adjoint: backward is forward on the gradient, and nothing is saved."""
+
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
-        graph, num_layers = ctx.fixed
-        return None, light_propagation(graph, grads[0], num_layers), None
+    def forward(ctx: Any, operator: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        ctx.operator = operator
+        return operator(rows.detach().contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        return None, _apply_symmetric(ctx.operator, grads[0])
 
 
-# The weights depend on the graph alone: built at its first use, dropped with it.
-_weights_of: WeakKeyDictionary[BipartiteGraph, Tensor] = WeakKeyDictionary()
+# The weights depend on the graph alone: built at their first use, dropped with it.
+_weights_of: WeakKeyDictionary[BipartiteGraph, dict[tuple[torch.dtype, int], Tensor]] = WeakKeyDictionary()
 
 
-def symmetric_weights(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
-    """Return the entries 1 / sqrt(d_u d_i) of T as two-way values (2E,)."""
-    weights = _weights_of.get(graph)
-    if weights is None or weights.dtype != dtype:
-        shrink = graph.degree.clamp(min=1).rsqrt().to(dtype)  # (n+m,)
-        weights = at_neighbours(graph, shrink).mul_(shrink.index_select(0, graph.owners))
-        _weights_of[graph] = weights
-    return weights
+def symmetric_weights(graph: BipartiteGraph, dtype: torch.dtype, loops: int = 0) -> Tensor:
+    """Return the entries 1 / sqrt(d_u d_i) as two-way values (2E,), degrees including `loops` loops at every node."""
+    known = _weights_of.setdefault(graph, {})
+    if (dtype, loops) not in known:
+        shrink = (graph.degree + loops).clamp(min=1).rsqrt().to(dtype)  # (n+m,)
+        known[dtype, loops] = at_neighbours(graph, shrink).mul_(shrink.index_select(0, graph.owners))
+    return known[dtype, loops]

@@ -4,8 +4,8 @@
     rho = r / |r| row by row,     r ~ Uniform(0, 1)^d, fresh in every layer of every step
 
 so that a row moves by eps within its own orthant, and a row of zeros stays. Two ends of the pass are offered, F the
-mean of E^(1)..E^(K) (`noisy_mean`) or E^(K) itself (`noisy_last`), each beside C = E^(l*), the view it is contrasted
-with. Noise and sign are constants for the gradient: with c_k the weight of E^(k) in F,
+mean of E^(1)..E^(K) ("mean") or E^(K) itself ("last"), each beside C = E^(l*), the view it is contrasted with. Noise
+and sign are constants for the gradient: with c_k the weight of E^(k) in F,
 
     a_K = c_K G_F + [l* = K] G_C,   a_k = T a_{k+1} + c_k G_F + [l* = k] G_C,   dL/dz = T a_1
 
@@ -15,7 +15,7 @@ product of its backward pass, whose other rows are zero.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,27 +29,37 @@ from rankformer.layers.seeded import generator_of
 _NOISE_BLOCK = 2048  # rows of noise at a time, which stay in the cache from the draw to the sum
 
 Rows = tuple[Tensor, Tensor, Tensor]
+End = Literal["mean", "last"]
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise of one training step, a pure function of these numbers and of the layer.
+class NoisyLayers:
+    """How the noisy pass of a training step runs; its noise is a pure function of size, seed, step and layer."""
 
-    Attributes:
-        size: eps, the length of what is added to a row.
-        seed: of the run.
-        step: of the training.
-    """
+    num_layers: int  # K, at least 1
+    cl_layer: int  # l*, in 1..K
+    size: float  # eps, the length of what each layer adds to a row
+    seed: int = 0
+    step: int = 0
 
-    size: float
-    seed: int
-    step: int
+    def __post_init__(self) -> None:
+        if not 1 <= self.cl_layer <= self.num_layers:
+            raise ConfigError(
+                f"cl_layer={self.cl_layer}: the contrastive view is the output of one of the layers "
+                f"1..{self.num_layers}; choose one of them, or more num_layers"
+            )
 
-    def add_(self, rows: Tensor, layer: int) -> None:
+    def add_noise_(self, rows: Tensor, layer: int) -> None:
         """Add eps sign(h) * rho to every row h, in place."""
         if self.size == 0:
             return
-        numbers = _sixteen_bit_numbers(rows.shape, generator_of(self.seed, self.step, layer)).to(rows.device)
+        # Four int16 of the whole range come from each draw of 64 bits, at a third of the time of floats.
+        words, generator = (
+            torch.empty(-(-rows.numel() // 4), dtype=torch.int64),
+            generator_of(self.seed, self.step, layer),
+        )
+        words.random_(-(2**63), None, generator=generator)
+        numbers = words.view(torch.int16)[: rows.numel()].view(rows.shape).to(rows.device)
         for start in range(0, len(rows), _NOISE_BLOCK):
             block = rows[start : start + _NOISE_BLOCK]
             r = numbers[start : start + _NOISE_BLOCK].to(rows.dtype).add_(2**15 + 0.5)  # (0, 2^16): only ratios matter
@@ -57,73 +67,22 @@ class Noise:
             block.addcmul_(r.mul_(block.sign()), scale)
 
 
-def _sixteen_bit_numbers(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Return random int16 of the whole range; four come from each draw of 64 bits, at a third of the time of floats."""
-    words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    return words.view(torch.int16)[: shape.numel()].view(shape)
+def noisy_propagation(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor, end: End) -> Rows:
+    """Return F, and the view E^(l*) and z itself at the given nodes, (S, d) each.
 
-
-@dataclass(frozen=True)
-class NoisyLayers:
-    """How a noisy pass runs.
-
-    Attributes:
-        num_layers: K, at least 1.
-        cl_layer: l*, in 1..K.
-        noise: what each layer adds.
+    F is the mean of E^(1)..E^(K) at the nodes, (S, d), or the last E^(K) of all nodes, (n+m, d). The nodes, (S,) int64,
+    are distinct; in the last layer of a mean a node's noise goes by its position among them.
     """
-
-    num_layers: int
-    cl_layer: int
-    noise: Noise
-
-    def __post_init__(self) -> None:
-        check_cl_layer(self.cl_layer, self.num_layers)
+    return _NoisyPass.apply(graph, z, nodes, layers, end == "mean")  # type: ignore[no-any-return, no-untyped-call]
 
 
-def check_cl_layer(cl_layer: int, num_layers: int) -> None:
-    """Raise a ConfigError unless l* is one of the layers 1..K."""
-    if not 1 <= cl_layer <= num_layers:
-        raise ConfigError(
-            f"cl_layer={cl_layer}: the contrastive view is the output of one of the layers 1..{num_layers}; "
-            "choose one of them, or more num_layers"
-        )
-
-
-def noisy_mean(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor) -> Rows:
-    """Return the mean of E^(1)..E^(K), the view E^(l*) and z itself, all three at the nodes, (S, d) each.
-
-    Args:
-        graph: the training interactions.
-        z: (n+m, d) rows, users first.
-        layers: K, l* and the noise.
-        nodes: (S,) int64 distinct nodes. In the last layer a node's noise goes by its position here.
-    """
-    return _NoisyPass.apply(graph, z, nodes, layers, True)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def noisy_last(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor) -> Rows:
-    """Return E^(K) of all nodes (n+m, d), and the view E^(l*) and z itself at the given nodes, (S, d) each.
-
-    Args:
-        graph: the training interactions.
-        z: (n+m, d) rows, users first.
-        layers: K, l* and the noise.
-        nodes: (S,) int64 distinct nodes.
-    """
-    return _NoisyPass.apply(graph, z, nodes, layers, False)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def noise_free_mean(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
-    """Return the mean of T z .. T^K z, (n+m, d): what `noisy_mean` is without noise; not differentiable."""
-    with torch.no_grad():
-        return spmm(graph, symmetric_weights(graph, z.dtype), light_propagation(graph, z, num_layers - 1))
-
-
-def noise_free_last(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
-    """Return T^K z, (n+m, d): what `noisy_last` is without noise; not differentiable."""
+def noise_free_propagation(graph: BipartiteGraph, z: Tensor, num_layers: int, end: End) -> Tensor:
+    """Return the mean of T z .. T^K z, or T^K z, (n+m, d): F without noise; not differentiable."""
+    weights = symmetric_weights(graph, z.dtype)
+    if end == "mean":
+        return spmm(graph, weights, light_propagation(graph, z.detach(), num_layers - 1))
     for _ in range(num_layers):
-        z = spmm(graph, symmetric_weights(graph, z.dtype), z)
+        z = spmm(graph, weights, z)
     return z
 
 
@@ -138,7 +97,7 @@ class _NoisyPass(torch.autograd.Function):
         for k in range(1, layers.num_layers + 1):
             here = average and k == layers.num_layers
             rows = _product_at(graph, weights, rows, nodes) if here else spmm(graph, weights, rows)
-            layers.noise.add_(rows, k)
+            layers.add_noise_(rows, k)
             if not average and k != layers.cl_layer:
                 continue
             chosen = rows if here else rows.index_select(0, nodes)

@@ -27,14 +27,7 @@ FEATURE_FLOOR = 1e-6
 
 
 def random_projection(kind: Projection, num_features: int, dim: int, generator: torch.Generator) -> Tensor:
-    """Return Omega, (num_features, dim), drawn in float64 and rounded to float32.
-
-    Args:
-        kind: how rows lie to each other (module docstring).
-        num_features: F.
-        dim: d, the width of what will be projected.
-        generator: all randomness comes from it.
-    """
+    """Return Omega of a kind (module docstring), (num_features, dim), drawn in float64 and rounded to float32."""
     if kind == "simplex" and dim < 2:
         raise ConfigError(f"projection='simplex' needs vectors of at least 2 entries, not {dim}; use 'orthogonal'")
     if kind == "gaussian":

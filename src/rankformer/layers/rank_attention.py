@@ -30,16 +30,7 @@ from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import (
-    at_items,
-    at_users,
-    edge_dot,
-    item_sums,
-    row_dot,
-    spmm,
-    two_way,
-    user_sums,
-)
+from rankformer.graph.sparse_ops import at_items, at_users, edge_dot, item_sums, row_dot, spmm, two_way, user_sums
 from rankformer.layers.rank_weights import RankWeights
 
 
@@ -47,8 +38,8 @@ def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None
     """Return (1 - tau) z + tau R(z), Eq. 5, (n+m, d) with users first, in O(E d + (n+m) d^2).
 
     Exact for alpha >= 2, for `negatives="none"` and without normalisation; otherwise the negative sums of Eq. 8 are
-    clamped estimates (module docstring). Parallel edges weigh as in the reference; should a user's repeats outnumber
-    its other items, exactness asks for alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without repeats.
+    clamped estimates (module docstring). Parallel edges weigh as in the reference; should a user's duplicates outnumber
+    its other items, exactness asks for alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without duplicates.
 
     Args:
         graph: the training interactions.
@@ -74,7 +65,6 @@ class RankAttention(nn.Module):
         return rank_attention(graph, z, self.weights, self.tau)
 
     def extra_repr(self) -> str:
-        """Return the settings for `print(module)`."""
         return f"tau={self.tau}, weights={self.weights}"
 
 
@@ -156,12 +146,11 @@ class _RankAttention(torch.autograd.Function):
 
         s = edge_dot(graph, x, x)  # (E,)
         t = user_terms(s, x[:n] @ s_x, k, weights, partial(at_users, graph), partial(user_sums, graph))
-        r, omega_pos, omega_neg = t.r, t.omega_pos, t.omega_neg
-        w = two_way(graph, omega_pos - omega_neg)  # (2E,)
+        r, w = t.r, two_way(graph, t.omega_pos - t.omega_neg)  # (n,), (2E,)
         dense_neg = torch.cat([t.sum_neg, r.sum() - x[n:] @ h])
         # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
         user_pos = t.b_pos + k.p * (graph.num_items - k.num_negatives) * (weights.alpha - beta * t.b_neg)
-        inv_c, signs, passes = _normalizer(graph, weights, user_pos, omega_pos, omega_neg, dense_neg)
+        inv_c, signs, passes = _normalizer(graph, weights, t, user_pos, dense_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
         scale = tau * inv_c  # (n+m,)
@@ -239,15 +228,9 @@ class _RankAttention(torch.autograd.Function):
 def _through_unit_rows_(
     result: Tensor, gx: Tensor, through_m: Tensor, x: Tensor, inv_norm: Tensor, scratch: Tensor
 ) -> None:
-    """Add to `result` what the gradient at the unit rows and at M means for v: (gx - x (x . gx)) / |v|.
+    """Add to the gradient at v what those at the unit rows x and at M mean for it: (gx - x (x . gx)) / |v|.
 
-    Args:
-        result: (b, d) gradient at v, changed in place.
-        gx: (b, d) gradient at x, overwritten.
-        through_m: (b, d) gradient at v through M; half of it came through x.
-        x: (b, d) unit rows.
-        inv_norm: (b,) 1 / |v|.
-        scratch: (b, d) overwritten.
+    Half of `through_m`, the gradient at v through M, came through x. `gx` and `scratch` are overwritten; all (b, d).
     """
     lost = gx.mul_(inv_norm[:, None]).add_(through_m, alpha=0.5)
     result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
@@ -265,37 +248,26 @@ def row_blocks(first: int, last: int, size: int = 4096) -> Iterator[slice]:
 
 
 def _normalizer(
-    graph: BipartiteGraph,
-    weights: RankWeights,
-    user_pos: Tensor,
-    omega_pos: Tensor,
-    omega_neg: Tensor,
-    dense_neg: Tensor,
+    graph: BipartiteGraph, weights: RankWeights, t: UserTerms, user_pos: Tensor, dense_neg: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return 1/C (n+m,), the sign of each omega+ (None when none can change), and how N passes gradient on (n+m,).
 
-    Args:
-        graph: the edges.
-        weights: the terms of Omega.
-        user_pos: (n,) sum of each user's omega+.
-        omega_pos: (E,) omega+ on the edges.
-        omega_neg: (E,) omega- on the edges.
-        dense_neg: (n+m,) N of the users, and of the items before their edge sums.
+    From the sum of each user's omega+ (n,), and N (n+m,) before the items' edge sums.
     """
     n = graph.num_users
     if not weights.normalize:
         return torch.ones_like(dense_neg), None, torch.zeros_like(dense_neg)
     if weights.negatives == "push" and weights.alpha >= 2:
-        total = torch.cat([user_pos, item_sums(graph, omega_pos + omega_neg)]) + dense_neg
+        total = torch.cat([user_pos, item_sums(graph, t.omega_pos + t.omega_neg)]) + dense_neg
         return safe_inverse_(total), None, torch.ones_like(total)
-    magnitude = omega_pos.abs()
+    magnitude = t.omega_pos.abs()
     sum_pos = torch.cat([user_sums(graph, magnitude), item_sums(graph, magnitude)])
-    sum_neg = torch.cat([dense_neg[:n], dense_neg[n:] + item_sums(graph, omega_neg)])
+    sum_neg = torch.cat([dense_neg[:n], dense_neg[n:] + item_sums(graph, t.omega_neg)])
     inv_c = inverse_normalizer(sum_pos, sum_neg, weights)
     if weights.exact_normalizer:
-        return inv_c, omega_pos.sign(), torch.ones_like(sum_neg)
+        return inv_c, t.omega_pos.sign(), torch.ones_like(sum_neg)
     flip = -1.0 if weights.negatives == "pull" else 1.0
-    return inv_c, omega_pos.sign(), torch.where(flip * sum_neg > weights.floor, flip, 0.0)
+    return inv_c, t.omega_pos.sign(), torch.where(flip * sum_neg > weights.floor, flip, 0.0)
 
 
 def inverse_normalizer(sum_pos: Tensor, sum_neg: Tensor, weights: RankWeights) -> Tensor:

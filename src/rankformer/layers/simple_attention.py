@@ -6,6 +6,7 @@ Then, head by head, with rows of A that sum to 1:
 
     DIFFormer-s   A = rownorm( 1 1^T + Q^ K^^T )      A V = ( mean(V) + Q^ (K^^T V) / N ) / ( 1 + Q^ (K^^T 1) / N )
     SGFormer      A = rownorm( N I   + Q^ K^^T )      A V = ( V       + Q^ (K^^T V) / N ) / ( 1 + Q^ (K^^T 1) / N )
+    DIFFormer-a   A = rownorm( sigmoid(Q K^T) )       which has no linear form
 
 Under the joint norm the correction Q^ K^^T / N is of order 1/N: DIFFormer's output is all but the mean of V for every
 node, and SGFormer's all but V itself. That is how they are published.
@@ -27,37 +28,46 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from rankformer.layers.rank_attention_reference import safe_inverse
 from rankformer.layers.seeded import uniform_linear
-from rankformer.layers.simple_attention_reference import Norm, scaled, sigmoid_attention
 
+Norm = Literal["frobenius", "row"]
 Linear = Literal["difformer", "sgformer"]
 Kind = Literal["difformer", "sgformer", "sigmoid"]
 
 
 class HeadWeights(NamedTuple):
-    """What makes the queries, keys and values of H heads from rows, each (h + 1, H, h) with the biases in the last row.
-
-    Attributes:
-        query: W_q.
-        key: W_k.
-        value: W_v, (h + 1, 1, h) if all heads share it.
-    """
+    """W_q, W_k and W_v of H heads, each (h + 1, H, h) with the biases in the last row; W_v (h + 1, 1, h) if shared."""
 
     query: Tensor
     key: Tensor
     value: Tensor
 
 
-def linear_attention(kind: Linear, q: Tensor, k: Tensor, v: Tensor, norm: Norm = "frobenius") -> Tensor:
-    """Return A V of DIFFormer-s or SGFormer for each head, (N, H, h).
+def simple_attention_reference(kind: Kind, q: Tensor, k: Tensor, v: Tensor, norm: Norm = "frobenius") -> Tensor:
+    """Return A V for each head, (N, H, h), through all N x N pairs; arguments as for `linear_attention`.
 
-    Args:
-        kind: whose attention.
-        q: (N, H, h) queries.
-        k: (N, H, h) keys.
-        v: (N, H, h) values, or (N, 1, h) for all heads.
-        norm: how q and k are scaled.
+    The sigmoid's queries and keys are scaled under the norm "row" only, as in the formula: the program leaves them.
     """
+    if kind != "sigmoid" or norm == "row":
+        q, k = scaled(q, norm), scaled(k, norm)
+    products = torch.einsum("nhi,mhi->hnm", q, k)
+    if kind == "sigmoid":
+        weights = torch.sigmoid(products)
+    else:
+        weights = products + (1 if kind == "difformer" else len(q) * torch.eye(len(q), dtype=q.dtype, device=q.device))
+    shares = weights / weights.sum(2, keepdim=True)
+    return torch.einsum("hnm,mhj->nhj", shares, v.expand(-1, len(weights), -1))
+
+
+def scaled(rows: Tensor, norm: Norm) -> Tensor:
+    """Return queries or keys (N, H, h) divided by their norm; what is zero stays zero."""
+    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True) if norm == "row" else torch.linalg.vector_norm(rows)
+    return rows * safe_inverse(length)
+
+
+def linear_attention(kind: Linear, q: Tensor, k: Tensor, v: Tensor, norm: Norm = "frobenius") -> Tensor:
+    """Return A V of DIFFormer-s or SGFormer for each head, (N, H, h) like q, k and v; v may be (N, 1, h) for all."""
     q, k = scaled(q, norm), scaled(k, norm) / len(q)
     constant = v if kind == "sgformer" else v.mean(0, keepdim=True)
     key_values = torch.einsum("nhi,nhj->hij", k, v.expand(-1, k.shape[1], -1))
@@ -66,13 +76,7 @@ def linear_attention(kind: Linear, q: Tensor, k: Tensor, v: Tensor, norm: Norm =
 
 
 def attention_of_rows(kind: Linear, rows: Tensor, weights: HeadWeights) -> Tensor:
-    """Return `linear_attention` with the joint norm of what the weights make of the rows, (N, H, h).
-
-    Args:
-        kind: whose attention.
-        rows: (N, h) what queries, keys and values are made of.
-        weights: how they are made.
-    """
+    """Return `linear_attention` with the joint norm of what the weights make of rows (N, h), (N, H, h)."""
     size, heads = len(rows), weights.query.shape[1]
     moments = _moments(rows)  # (h + 1, h + 1)
     squares = [torch.einsum("ahi,ab,bhi->", part, moments, part) for part in (weights.query, weights.key)]
@@ -104,15 +108,9 @@ def _safe_inverse_root(square: Tensor) -> Tensor:
 
 
 class SimpleAttention(nn.Module):
-    """Attention with its projections; the mean over heads, each of the full width.
+    """Attention of rows (N, h) with its projections; the mean over H heads, each of the full dimension, (N, h).
 
-    Args:
-        kind: difformer, sgformer, or sigmoid, which goes through all N x N pairs.
-        width: h.
-        heads: H.
-        use_weight: whether values have weights of their own; without, they are the rows.
-        norm: how queries and keys are scaled.
-        generator: decides the start.
+    Without `use_weight` the values are the rows themselves. The kind sigmoid goes through all N x N pairs.
     """
 
     def __init__(
@@ -125,12 +123,11 @@ class SimpleAttention(nn.Module):
         self.value = uniform_linear(width, heads * width, generator) if use_weight else None
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return what each node takes from all nodes, (N, h)."""
         if self.kind != "sigmoid" and self.norm == "frobenius":
             return attention_of_rows(self.kind, rows, self.weights()).mean(1)
         q, k, v = self.projections(rows)
         if self.kind == "sigmoid":
-            return sigmoid_attention(q, k, v, self.norm).mean(1)
+            return simple_attention_reference(self.kind, q, k, v, self.norm).mean(1)
         return linear_attention(self.kind, q, k, v, self.norm).mean(1)
 
     def projections(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

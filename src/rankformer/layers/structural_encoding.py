@@ -1,8 +1,8 @@
 """Where a node stands in the interaction matrix: rows from its singular value decomposition."""
 
 import numpy as np
-import scipy.sparse
 import torch
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 from torch import Tensor
 
@@ -17,15 +17,13 @@ def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalize
 
     The users' rows times the items' are the best approximation of R of that rank. Columns fall in size, those beyond
     the rank of R are 0; of the two signs of each, the one with the largest item entry positive is taken. A node without
-    pairs gets zeros. R counts the training pairs, repeats one by one.
-
-    Args:
-        graph: the training pairs.
-        dim: number of columns.
-        seed: decides where the iteration starts; affects rounding only.
-        normalized: decompose D_u^-1/2 R D_i^-1/2 in place of R.
+    interactions gets zeros. R counts the training interactions, duplicates one by one; `normalized` is for
+    D_u^-1/2 R D_i^-1/2 in its place. The seed decides where the iteration starts, and so affects rounding only.
     """
-    matrix = _matrix(graph, normalized)
+    matrix = graph.interaction_matrix(count_duplicates=True).astype(np.float64)
+    if normalized:
+        places, degree = matrix.tocoo(), graph.degree.cpu().numpy()
+        matrix.data /= np.sqrt(degree[places.row] * degree[graph.num_users + places.col])
     values, items = _right_singular(matrix, min(dim, *matrix.shape), seed)
     found = values > _ZERO * values.max()
     values, items = values[found], items[:, found]
@@ -37,17 +35,7 @@ def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalize
     return encoding.to(graph.device)
 
 
-def _matrix(graph: BipartiteGraph, normalized: bool) -> scipy.sparse.csr_array:
-    users = graph.edge_users.cpu().numpy()
-    items = graph.edge_items.cpu().numpy() - graph.num_users
-    values = np.ones(graph.num_edges)
-    if normalized:
-        degree = graph.degree.cpu().numpy()
-        values = 1 / np.sqrt(degree[users] * degree[items + graph.num_users])
-    return scipy.sparse.csr_array((values, (users, items)), shape=(graph.num_users, graph.num_items))
-
-
-def _right_singular(matrix: scipy.sparse.csr_array, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _right_singular(matrix: csr_array, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest singular values (k,), falling, and the right singular vectors (m, k) with k <= count."""
     n, m = matrix.shape
     if min(n, m) > _SMALL_SIDE and count < min(n, m):
@@ -55,10 +43,6 @@ def _right_singular(matrix: scipy.sparse.csr_array, count: int, seed: int) -> tu
         _, values, vectors = svds(matrix, k=count, v0=start)
         order = np.argsort(-values, kind="stable")
         return values[order], vectors[order].T
-    if m <= n:
-        squares, vectors = np.linalg.eigh((matrix.T @ matrix).toarray())
-        values = np.sqrt(squares.clip(min=0))[::-1][:count]
-        return values, vectors[:, ::-1][:, :count]
-    squares, left = np.linalg.eigh((matrix @ matrix.T).toarray())
-    values, left = np.sqrt(squares.clip(min=0))[::-1][:count], left[:, ::-1][:, :count]
-    return values, matrix.T @ left / np.maximum(values, np.finfo(float).tiny)
+    squares, vectors = np.linalg.eigh((matrix.T @ matrix if m <= n else matrix @ matrix.T).toarray())
+    values, vectors = np.sqrt(squares.clip(min=0))[::-1][:count], vectors[:, ::-1][:, :count]
+    return values, vectors if m <= n else matrix.T @ vectors / np.maximum(values, np.finfo(float).tiny)

@@ -25,12 +25,6 @@ from rankformer.training.context import Event, FitContext, TrainingState
 P = ParamSpec("P")
 
 
-def takes(settings_class: Callable[P, ModelSettings]) -> Callable[[Any], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that shows type checkers the constructor of a settings class; at run time it does nothing."""
-    del settings_class
-    return lambda constructor: cast(Callable[Concatenate[Any, P], None], constructor)
-
-
 class Model(ABC):
     """A method with its hyperparameters; once fitted it recommends.
 
@@ -65,7 +59,19 @@ class Model(ABC):
         self.log: list[Event] = []
         self._recommender: Recommender | None = None
 
+    @staticmethod
+    def takes(settings_class: Callable[P, ModelSettings]) -> Callable[[Any], Callable[Concatenate[Any, P], None]]:
+        """Return a decorator that gives the constructor of a model these settings, for type checkers too."""
+
+        def declare(constructor: Any) -> Callable[Concatenate[Any, P], None]:
+            constructor.settings_class = settings_class
+            return cast(Callable[Concatenate[Any, P], None], constructor)
+
+        return declare
+
     def __init_subclass__(cls) -> None:
+        if hasattr(cls.__init__, "settings_class"):
+            cls.settings_class = cls.__init__.settings_class
         if "settings_class" in vars(cls):  # what `help` and completion show
             fields = cls.settings_class.model_fields.items()
             cls.__signature__ = Signature(  # type: ignore[attr-defined]

@@ -26,7 +26,6 @@ class ItemWeightSettings(ClosedFormSettings):
 
     @property
     def count_duplicates(self) -> bool:
-        """Whether duplicates count each time."""
         return self.duplicates == "count"
 
 
@@ -41,15 +40,10 @@ class ClosedFormModel(Model):
         """Return what the method makes of the training interactions."""
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
-        """Return the solution; seconds and the validation's metric are recorded."""
         started = time.perf_counter()
         scorer = self.solve(graph)
-        context.record({"event": "solved", "seconds": _seconds_since(started)})
+        context.record({"event": "solved", "seconds": round(time.perf_counter() - started, 3)})
         if context.validate is not None:
             event = {"event": "validation", "epoch": 1, **context.validate(scorer), "best": True}
-            context.record({**event, "seconds": _seconds_since(started)})
+            context.record({**event, "seconds": round(time.perf_counter() - started, 3)})
         return scorer
-
-
-def _seconds_since(started: float) -> float:
-    return round(time.perf_counter() - started, 3)

@@ -11,14 +11,11 @@ Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrain
     score    y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`: `kernel="simple"` DIFFormer-s, linear in the number of nodes; "sigmoid"
-DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. Learned: the table x and the encoder. Loss: BPR
-with one negative per interaction, `l2` on the embeddings of x that occur.
+DIFFormer-a, which needs all pairs of nodes and is refused beyond 4096. What is learned and by which loss: `encoder`.
 
-Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
-the dimension of z are those of the comparison in Rankformer's paper. As in the authors' program, unlike the formula,
-queries and keys are divided by one norm over all nodes (`norm="row"` is the formula), the attention and the graph are
-added where the paper averages them, and the energy is not part of the loss. The program's mini-batches of nodes are
-not used: a step sees the whole graph. Duplicates are parallel edges.
+Departures from the paper, besides those of all encoders: as in the authors' program, unlike the formula, queries and
+keys are divided by one norm over all nodes (`norm="row"` is the formula), the attention and the graph are added where
+the paper averages them, and the energy is not part of the loss.
 """
 
 from typing import Any, Literal
@@ -29,12 +26,10 @@ from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.graph_convolution import self_loop_propagation
-from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.layers.simple_attention import Kind, SimpleAttention
-from rankformer.layers.simple_attention_reference import Norm
-from rankformer.models.base import takes
-from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.layers.light_propagation import self_loop_propagation
+from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear
+from rankformer.layers.simple_attention import Norm, SimpleAttention
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, layer_norm
 from rankformer.models.trained import TrainedModel
 
 MOST_NODES_OF_ALL_PAIRS = 4096
@@ -73,21 +68,19 @@ class DiffusionLayer(nn.Module):
     def __init__(self, settings: DIFFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
         super().__init__()
         self.settings = settings
-        kind: Kind = "difformer" if settings.kernel == "simple" else "sigmoid"
         self.attention = SimpleAttention(
-            kind, settings.hidden_dim, settings.num_heads, settings.use_weight, settings.norm, generator
+            "difformer" if settings.kernel == "simple" else "sigmoid",
+            settings.hidden_dim,
+            settings.num_heads,
+            settings.use_weight,
+            settings.norm,
+            generator,
         )
-        self.norm = layer_norm(settings)
+        self.norm = layer_norm(settings.hidden_dim, settings.use_layer_norm)
         self.dropout = dropout
 
     def forward(self, graph: BipartiteGraph, rows: Tensor, source: Tensor) -> Tensor:
-        """Return the next (N, h) rows.
-
-        Args:
-            graph: the training interactions.
-            rows: (N, h) output of the layer before.
-            source: (N, h) input of the first layer.
-        """
+        """Return the next (N, h) rows, from those of the layer before and those that the first layer started from."""
         settings = self.settings
         step = self.diffuse(graph, rows)
         if settings.use_source:
@@ -118,16 +111,14 @@ class DIFFormerNetwork(EncoderNetwork):
             )
         super().__init__(num_users, num_items, settings)
         generator, width = generator_of(settings.seed, step=0), settings.hidden_dim
-        self.input = InputLayer(
-            uniform_linear(settings.embedding_dim, width, generator), layer_norm(settings), self.dropout
-        )
+        first = uniform_linear(settings.embedding_dim, width, generator)
+        self.input = InputLayer(first, layer_norm(width, settings.use_layer_norm), self.dropout)
         self.layers = nn.ModuleList(
             DiffusionLayer(settings, self.dropout, generator) for _ in range(settings.num_layers)
         )
         self.output = uniform_linear(width, settings.output_dim, generator)
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, output_dim), users first."""
         rows = source = self.input(self.table)
         for layer in self.layers:
             rows = layer(graph, rows, source)
@@ -135,21 +126,15 @@ class DIFFormerNetwork(EncoderNetwork):
         return result
 
 
-def layer_norm(settings: DIFFormerSettings) -> nn.Module:
-    """Return the normalisation of (N, h) rows, or nothing if the settings say so."""
-    return nn.LayerNorm(settings.hidden_dim) if settings.use_layer_norm else nn.Identity()
-
-
 class DIFFormer(TrainedModel):
     """Layers that diffuse every node's state to every other node, with a graph convolution added.
 
-    A general graph transformer, here as a baseline of the paper's comparison.
+    Use it as a baseline: a general graph transformer, made for node classification, from the paper's comparison.
     """
 
     name = "difformer"
     title = "DIFFormer"
     paper = "Wu et al., DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion, ICLR 2023"
-    settings_class = DIFFormerSettings
     network_class = DIFFormerNetwork
     settings: DIFFormerSettings
     search_space = {
@@ -160,6 +145,6 @@ class DIFFormer(TrainedModel):
         **ENCODER_SPACE,
     }
 
-    @takes(DIFFormerSettings)
+    @TrainedModel.takes(DIFFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -55,14 +55,11 @@ from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.negatives import random_bits
 from rankformer.graph.sparse_ops import edge_dot
 from rankformer.initialization import LEAST_SQUARES
-from rankformer.layers.aspects import ACTIVATIONS, divided_by_root
-from rankformer.layers.binary_rows import BinaryMatrix, BinaryRows, weighted_rows
-from rankformer.layers.dual_decoder import Opposite, decode
-from rankformer.layers.likelihoods import likelihood_of
+from rankformer.layers.aspects import ACTIVATIONS, BinaryRows, divided_by_root, weighted_rows
+from rankformer.layers.dual_decoder import Opposite, decode, likelihood_of
 from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.losses.l2 import weight_decay
 from rankformer.losses.latent import aspect_contrast, divergence
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.aspect_scorer import AspectScorer, Parts
 from rankformer.training.network import Network
@@ -137,32 +134,23 @@ class DualVAESettings(
 
 
 def aspect_attention(latents: Tensor, prototypes: Tensor) -> Tensor:
-    """Return how much an entity belongs to each aspect, (A, m), summing to 1 over aspects.
-
-    Args:
-        latents: (A, m, d).
-        prototypes: (A, d).
-    """
+    """Return how much entities of latents (A, m, d) belong to each aspect, (A, m), summing to 1 over aspects."""
     return torch.bmm(latents, prototypes[:, :, None])[:, :, 0].softmax(0)
 
 
 class Side(nn.Module):
-    """The autoencoder of one side, users or items, and its current latents.
-
-    Args:
-        size: how many entities the side has.
-        columns: how many the opposite side has.
-        settings: of the method.
-        generator: decides the random weights.
-    """
+    """The autoencoder of one side, `size` users or items from the first node on, and its current latents."""
 
     latents: Tensor
 
-    def __init__(self, size: int, columns: int, settings: DualVAESettings, generator: torch.Generator) -> None:
+    def __init__(
+        self, first: int, size: int, columns: int, settings: DualVAESettings, generator: torch.Generator
+    ) -> None:
         super().__init__()
+        self.nodes = slice(first, first + size)
         a, d, h = settings.num_aspects, settings.embedding_dim, settings.hidden_dim
-        first = uniform_linear(columns, h, generator)
-        self.table, self.bias = nn.Parameter(first.weight.detach().T.contiguous()), first.bias  # a row per column
+        layer = uniform_linear(columns, h, generator)
+        self.table, self.bias = nn.Parameter(layer.weight.detach().T.contiguous()), layer.bias  # a row per column
         self.mean, self.scale = uniform_linear(h, d, generator), uniform_linear(h, d, generator)
         self.decoder = uniform_linear(d, settings.decoder_dim, generator)
         start = (2 * torch.rand(a, d, generator=generator) - 1) / d**0.5
@@ -174,12 +162,9 @@ class Side(nn.Module):
     def encode(
         self, rows: BinaryRows, attention: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return means and scales of the rows' latents, (A, b, d) each.
+        """Return means and scales of the rows' latents, (A, b, d) each, by the attention (A, m) of the opposite side.
 
-        Args:
-            rows: the rows.
-            attention: (A, m) of the opposite side.
-            generator: draws what dropout hides; without one nothing is hidden.
+        The generator draws what dropout hides; without one nothing is hidden.
         """
         looked_at, weights = rows, attention
         if self.dropout and generator is not None:
@@ -193,6 +178,14 @@ class Side(nn.Module):
         """Return f of latents, (A, b, q)."""
         return self.activation(self.decoder(latents))
 
+    def seen(self, graph: BipartiteGraph) -> Tensor:
+        """Return 1 for every node of the side that has an interaction and 0 for the others, (size,)."""
+        return (graph.degree[self.nodes] > 0).to(self.latents.dtype)
+
+    def rows(self, distinct: BipartiteGraph) -> BinaryRows:
+        """Return the rows of all nodes of the side in a graph without parallel edges."""
+        return BinaryRows.of(distinct, torch.arange(distinct.num_nodes, device=distinct.device)[self.nodes])
+
 
 class DualVAENetwork(Network):
     """Both autoencoders; a batch is of users or of items, and moves the parameters of that side alone."""
@@ -203,28 +196,28 @@ class DualVAENetwork(Network):
         super().__init__(num_users, num_items, settings)
         self.settings = settings
         generator = generator_of(settings.seed, 0, _INITIAL)
-        self.users = Side(num_users, num_items, settings, generator)
-        self.items = Side(num_items, num_users, settings, generator)
-        self._rows: tuple[BipartiteGraph, BinaryMatrix] | None = None
+        self.users = Side(0, num_users, num_items, settings, generator)
+        self.items = Side(num_users, num_items, num_users, settings, generator)
+        self._graphs: tuple[BipartiteGraph, BipartiteGraph] | None = None
         self._phase: tuple[Side, Opposite, Tensor] | None = None
-        self.register_load_state_dict_post_hook(_forget_phase)  # type: ignore[no-untyped-call]
+
+    def load_state_dict(self, *state: Any, **options: Any) -> Any:
+        self._phase = None  # its constants belong to the state that is replaced
+        return super().load_state_dict(*state, **options)
 
     def initialize(self, graph: BipartiteGraph) -> None:
-        """Set the encoders to least-squares factors if the settings ask for it."""
         if self.settings.initialization == "least-squares":
             _initialize_from_factors(self, graph)
 
     def batches(self, graph: BipartiteGraph, epoch: int) -> Iterator[Tensor | None]:
         """Yield the nodes of each step of an epoch: all items that have an interaction, then all such users."""
-        n, nodes = graph.num_users, torch.arange(graph.num_nodes, device=graph.device)
-        for side in (nodes[n:], nodes[:n]):
-            chosen = side[graph.degree[side] > 0]
+        for side in (self.items, self.users):
+            chosen = side.nodes.start + side.seen(graph).nonzero()[:, 0]
             if self.settings.shuffle:  # -epoch keeps clear of step numbers
                 chosen = chosen[torch.argsort(random_bits(self.seed, -epoch, chosen), stable=True)]
             yield from torch.split(chosen, self.batch_size or len(chosen))
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the loss of a batch of users or of items."""
         settings = self.settings
         own, rows, _ = self._batch(graph, batch)
         other, attention = self._opposite(graph, own)
@@ -237,19 +230,19 @@ class DualVAENetwork(Network):
         return loss + weight_decay(own, settings.weight_decay)
 
     def after_step(self, graph: BipartiteGraph, batch: Batch) -> None:
-        """Overwrite the latents of the batch by fresh samples from the encoder as it is now."""
+        # The latents of the batch become fresh samples from the encoder as it is now.
         with torch.no_grad():
             own, rows, positions = self._batch(graph, batch)
             mean, scale = own.encode(rows, self._opposite(graph, own)[1])
             own.latents[:, positions] = mean + scale * _noise(mean, batch, _REFRESH)
 
     def scorer(self, graph: BipartiteGraph) -> AspectScorer:
-        """Return the means of all latents, and what scores with them."""
-        users, items = self.users, self.items
-        user_seen, item_seen = self._seen(graph, users), self._seen(graph, items)
+        users, items, settings = self.users, self.items, self.settings
+        user_seen, item_seen = users.seen(graph), items.seen(graph)
         over_users = aspect_attention(users.latents, items.prototypes) * user_seen
         over_items = aspect_attention(items.latents, users.prototypes) * item_seen
-        item_means, user_means = self._means(graph, items, over_users), self._means(graph, users, over_items)
+        item_means = items.encode(items.rows(self._distinct(graph)), over_users)[0] * item_seen[:, None]
+        user_means = users.encode(users.rows(self._distinct(graph)), over_items)[0] * user_seen[:, None]
         parts = Parts(
             users=user_means,
             items=item_means,
@@ -264,40 +257,19 @@ class DualVAENetwork(Network):
             mean_weight=users.mean.weight,
             mean_bias=users.mean.bias,
         )
-        settings = self.settings
-        return AspectScorer(
-            parts,
-            settings.activation,
-            bounded=settings.likelihood != "multinomial",
-            by_root=settings.row_scale == "root",
-        )
-
-    def _means(self, graph: BipartiteGraph, own: Side, attention: Tensor) -> Tensor:
-        """Return the means of a side's latents, (A, size, d); 0 for whoever has no interaction."""
-        first, size = (0, graph.num_users) if own is self.users else (graph.num_users, graph.num_items)
-        nodes = torch.arange(first, first + size, device=graph.device)
-        mean, _ = own.encode(self._matrix(graph).rows(nodes), attention)
-        return mean * self._seen(graph, own)[:, None]
-
-    def _seen(self, graph: BipartiteGraph, side: Side) -> Tensor:
-        """Return 1 for every entity of a side that has an interaction and 0 for the others, (size,)."""
-        n = graph.num_users
-        degree = graph.degree[:n] if side is self.users else graph.degree[n:]
-        return (degree > 0).to(side.latents.dtype)
+        bounded = settings.likelihood != "multinomial"
+        return AspectScorer(parts, settings.activation, bounded, by_root=settings.row_scale == "root")
 
     def _batch(self, graph: BipartiteGraph, batch: Batch) -> tuple[Side, BinaryRows, Tensor]:
         """Return the side of a batch, its rows of X and its positions among the side's latents."""
-        nodes = batch.nodes
-        assert nodes is not None
-        rows = self._matrix(graph).rows(nodes)
-        if int(nodes[0]) < graph.num_users:
-            return self.users, rows, nodes
-        return self.items, rows, nodes - graph.num_users
+        assert batch.nodes is not None
+        own = self.users if int(batch.nodes[0]) < graph.num_users else self.items
+        return own, BinaryRows.of(self._distinct(graph), batch.nodes), batch.nodes - own.nodes.start
 
-    def _matrix(self, graph: BipartiteGraph) -> BinaryMatrix:
-        if self._rows is None or self._rows[0] is not graph:
-            self._rows = graph, BinaryMatrix.of(graph)
-        return self._rows[1]
+    def _distinct(self, graph: BipartiteGraph) -> BipartiteGraph:
+        if self._graphs is None or self._graphs[0] is not graph:
+            self._graphs = graph, graph.distinct()
+        return self._graphs[1]
 
     def _opposite(self, graph: BipartiteGraph, own: Side) -> tuple[Opposite, Tensor]:
         """Return what `own` decodes against and its attention (A, m), 0 for whoever has no interaction.
@@ -305,7 +277,7 @@ class DualVAENetwork(Network):
         All of it is constant until the opposite side is trained again, but for the attention of learned prototypes.
         """
         other = self.items if own is self.users else self.users
-        seen = self._seen(graph, other)
+        seen = other.seen(graph)
         if self._phase is None or self._phase[0] is not own:
             with torch.no_grad():
                 constant = Opposite(other.latents, other.decode(other.latents))
@@ -314,12 +286,6 @@ class DualVAENetwork(Network):
         if own.prototypes.requires_grad:
             attention = aspect_attention(constant.latents, own.prototypes) * seen
         return constant, attention
-
-
-def _forget_phase(network: DualVAENetwork, keys: object) -> None:
-    """Drop the constants of a phase, which belong to a state that was replaced."""
-    del keys
-    network._phase = None
 
 
 def _noise(like: Tensor, batch: Batch, stream: int) -> Tensor:
@@ -340,9 +306,7 @@ def _initialize_from_factors(network: DualVAENetwork, graph: BipartiteGraph) -> 
     level = math.sqrt(math.log(_RARER / share))
     with torch.no_grad():
         for own, target, other, sign in ((network.users, users, items, 1), (network.items, items, users, -1)):
-            first = 0 if own is network.users else n
-            nodes = torch.arange(first, first + len(target), device=graph.device)
-            rows = network._matrix(graph).rows(nodes)
+            rows = own.rows(network._distinct(graph))
             sums = weighted_rows(rows, other, other.new_ones(1, len(other)))[0]
             sums = divided_by_root(sums, rows.ptr) if own.by_root else sums
             gram = sums.T @ sums
@@ -365,14 +329,13 @@ def _initialize_from_factors(network: DualVAENetwork, graph: BipartiteGraph) -> 
 class DualVAE(TrainedModel):
     """Two variational autoencoders, of users and of items, that decode with each other's latents.
 
-    A baseline of the paper's comparison; it scores by several latents per user and item, so it has no embeddings to
-    export, and it folds in new users by encoding their histories.
+    Use it as a baseline of the paper's comparison; it folds in new users by encoding their histories, and has no
+    embeddings to export, since it scores by several latents per user and item.
     """
 
     name = "dualvae"
     title = "DualVAE"
     paper = "Guo et al., DualVAE: Dual Disentangled Variational AutoEncoder for Recommendation, SDM 2024"
-    settings_class = DualVAESettings
     network_class = DualVAENetwork
     settings: DualVAESettings
     has_vectors = False
@@ -385,6 +348,6 @@ class DualVAE(TrainedModel):
         "initialization": ["normal", "least-squares"],
     }
 
-    @takes(DualVAESettings)
+    @TrainedModel.takes(DualVAESettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -26,7 +26,6 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
@@ -58,18 +57,16 @@ class EASE(ClosedFormModel):
     name = "ease"
     title = "EASE"
     paper = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
-    settings_class = EASESettings
     settings: EASESettings
     deterministic = True
     has_vectors = False
     search_space = {"regularization": {"low": 5.0, "high": 5000.0, "log": True}}
 
-    @takes(EASESettings)
+    @ClosedFormModel.takes(EASESettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        """Return the histories with the weights of the closed form."""
         self._check_memory(graph.num_items)
         count_duplicates = self.settings.count_duplicates
         pairs = graph.interaction_matrix(count_duplicates)

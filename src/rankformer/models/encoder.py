@@ -2,8 +2,11 @@
 
     z = encode(X),   L = BPR(z) + l2 on the embeddings of X that occur + weight_decay / 2 * |weights of the encoder|^2
 
-X is the learned table of users and items, where the papers have fixed node features. The last term has the gradient of
-Adam's weight decay in the authors' programs, and leaves X out, which it would erase.
+X is the learned table of users and items. The last term has the gradient of Adam's weight decay in the authors'
+programs, and leaves X out, which it would erase. Departures of all of them from their papers: these classify nodes with
+given features and have no recommendation experiment; table, BPR and the dimension of z are those of the comparison in
+Rankformer's paper. Mini-batches of nodes, where a program has them, are not used: a step sees the whole graph.
+Duplicates are parallel edges.
 
 Nothing here has hidden random state: linear layers are initialized from the model's seed, and a dropout mask is a pure
 function of (seed, step, its position in the forward pass).
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.seeded import generator_of, seeded_dropout
+from rankformer.layers.seeded import SeededDropout
 from rankformer.losses.l2 import weight_decay
 from rankformer.training.network import RankingNetwork
 from rankformer.training.settings import RankingSettings
@@ -67,12 +70,10 @@ class EncoderNetwork(RankingNetwork):
         """Return the final embeddings of all nodes, in whatever mode the network is."""
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes, (n+m, output_dim), users first."""
         self.train(self._learning)
         return self.encode(graph)
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the ranking loss of the batch, with L2 regularization of the table and weight decay of the encoder."""
         self.dropout.begin(batch.seed, batch.step)
         self._learning = True
         try:
@@ -82,37 +83,18 @@ class EncoderNetwork(RankingNetwork):
         return ranking + weight_decay(self, self.weight_decay)
 
 
-class SeededDropout(nn.Module):
-    """Dropout whose masks are a pure function of (seed, step) and of the mask's position in the forward pass."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-        self._generator: torch.Generator | None = None
-
-    def begin(self, seed: int, step: int) -> None:
-        """Start the draws of a step."""
-        self._generator = generator_of(seed, step) if self.rate else None
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return the rows with a fraction `rate` set to 0 and the rest scaled up; as they are in evaluation mode."""
-        return seeded_dropout(rows, self.rate, self._generator if self.training else None)
-
-
 class InputLayer(nn.Module):
-    """dropout(relu(norm(x W + b))): from the table's dimension to the encoder's.
-
-    Args:
-        linear: W and b.
-        norm: a normalisation of (N, h) rows, or `nn.Identity`.
-        dropout: of the network.
-    """
+    """dropout(relu(norm(x W + b))): from the table's dimension to the encoder's, (N, h)."""
 
     def __init__(self, linear: nn.Linear, norm: nn.Module, dropout: SeededDropout) -> None:
         super().__init__()
         self.linear, self.norm, self.dropout = linear, norm, dropout
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the (N, h) rows that the layers start from."""
         result: Tensor = self.dropout(torch.relu(self.norm(self.linear(rows))))
         return result
+
+
+def layer_norm(width: int, wanted: bool) -> nn.Module:
+    """Return the normalisation of each of (N, width) rows, or one that does nothing."""
+    return nn.LayerNorm(width) if wanted else nn.Identity()

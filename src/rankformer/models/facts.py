@@ -1,23 +1,13 @@
 """The facts of the built-in models, read from their source without importing torch."""
 
 import ast
-from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a model class says of itself.
-
-    Attributes:
-        class_name: of the class.
-        module: that defines it.
-        name: of the method on the command line.
-        title: of the method in tables.
-        summary: first line of the class docstring.
-    """
+class ModelFacts(NamedTuple):
+    """What a model class says of itself; the summary is the first line of its docstring."""
 
     class_name: str
     module: str
@@ -36,19 +26,11 @@ def built_in_models() -> tuple[ModelFacts, ...]:
 
 def _facts(module: str, class_name: str) -> ModelFacts:
     [found] = [node for node in _tree_of(module).body if isinstance(node, ast.ClassDef) and node.name == class_name]
-    values = {
-        target.id: node.value.value
-        for node in found.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    summary = (ast.get_docstring(found) or "").splitlines()[0]
-    return ModelFacts(class_name, module, str(values["name"]), str(values["title"]), summary)
+    values = {ast.unparse(node.targets[0]): node.value for node in found.body if isinstance(node, ast.Assign)}
+    name, title = (ast.literal_eval(values[fact]) for fact in ("name", "title"))
+    return ModelFacts(class_name, module, name, title, (ast.get_docstring(found) or "").splitlines()[0])
 
 
 def _tree_of(module: str) -> ast.Module:
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    path = Path(__file__).parent / f"{module.rpartition('.')[2]}.py"
+    return ast.parse(path.read_text(encoding="utf-8"))

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.structural_encoding import structural_encoding
-from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.graph_filter import GraphFilter
 from rankformer.scoring.item_scorer import ItemScorer
@@ -44,7 +43,6 @@ class GFCF(ClosedFormModel):
     name = "gf-cf"
     title = "GF-CF"
     paper = "Shen et al., How Powerful is Graph Convolution for Recommendation?, CIKM 2021"
-    settings_class = GFCFSettings
     settings: GFCFSettings
     deterministic = True
     has_vectors = False
@@ -53,12 +51,11 @@ class GFCF(ClosedFormModel):
         "low_pass_weight": {"low": 0.0, "high": 1.0},
     }
 
-    @takes(GFCFSettings)
+    @ClosedFormModel.takes(GFCFSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        """Return the histories with the filter that their own graph gives."""
         count_duplicates = self.settings.count_duplicates
         pairs = graph.interaction_matrix(count_duplicates)
         vectors = self._singular_vectors(graph if count_duplicates else graph.distinct())

@@ -26,8 +26,8 @@ not have, count once in the drawn graphs, one by one in A.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from functools import reduce
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -41,11 +41,10 @@ from rankformer.graph.edge_sampling import SampledGraphs, SamplingShares, sample
 from rankformer.graph.sparse_ops import row_dot
 from rankformer.layers.anchor_positions import Anchors, PositionLayer, draw_anchors
 from rankformer.layers.edge_attention import EdgeAttention, attention_weights, edge_attention
-from rankformer.layers.graph_convolution import self_loop_propagation
+from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.seeded import generator_of
 from rankformer.losses.l2 import weight_decay
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import EmbeddingNetwork
 from rankformer.training.settings import EmbeddingSettings
@@ -116,20 +115,17 @@ class GFormerSettings(
         return self
 
     def sampling_shares(self) -> SamplingShares:
-        """Return how large the drawn graphs are."""
         return SamplingShares(self.encoder_share, self.view_share, self.decoder_share, self.extra_share)
 
 
-@dataclass(frozen=True, eq=False)
-class Draw:
+class Draw(NamedTuple):
     """What is random in a step beside its batch."""
 
     anchors: Anchors
     graphs: SampledGraphs
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingRows:
+class TrainingRows(NamedTuple):
     """What the loss reads, (n+m, d) each: z, and b and c of the two views."""
 
     z: Tensor
@@ -157,14 +153,12 @@ class GFormerNetwork(EmbeddingNetwork):
         self._draw: tuple[int, Draw] | None = None
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes for recommending, (n+m, d), users first."""
         layers: list[Tensor] = [self.table]
         for _ in range(self.settings.num_layers):
             layers.append(self_loop_propagation(graph, layers[-1]))
         return _sum(layers)
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the five terms on the batch."""
         triples = batch.triples(graph)
         users, positives, negatives = (nodes.long() for nodes in (triples.users, triples.positives, triples.negatives))
         rows, settings = self.training_rows(self.draw(graph, batch)), self.settings
@@ -217,15 +211,7 @@ class GFormerNetwork(EmbeddingNetwork):
 
 
 def softmax_loss(z: Tensor, users: Tensor, positives: Tensor, num_users: int, uniformity: float) -> Tensor:
-    """Return the cross-entropy of the pairs over all items, plus the spread of users and of items among themselves.
-
-    Args:
-        z: (n+m, d) rows, users first.
-        users: (B,) nodes.
-        positives: (B,) nodes.
-        num_users: n.
-        uniformity: weight of the spread.
-    """
+    """Return the cross-entropy of pairs of nodes over all items, plus the weighted spread of users and of items."""
     all_users, all_items = z[:num_users], z[num_users:]
     distinct_users, times = torch.unique(users, return_counts=True)
     at_users, at_items = embedding(distinct_users, z), embedding(torch.unique(positives), z)
@@ -250,22 +236,18 @@ def rationale_loss(rows: TrainingRows, users: Tensor, positives: Tensor, negativ
 
 
 def _sum(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return reduce(torch.add, terms)
 
 
 class GFormer(TrainedModel):
     """A graph encoder that learns from what attention found and a mask took away.
 
-    A baseline of the paper's comparison; training is the slowest of all methods here, recommending is not.
+    Use it as a baseline of the paper's comparison; it is the slowest to train of all methods here.
     """
 
     name = "gformer"
     title = "GFormer"
     paper = "Li et al., Graph Transformer for Recommendation, SIGIR 2023"
-    settings_class = GFormerSettings
     network_class = GFormerNetwork
     settings: GFormerSettings
     search_space = {
@@ -277,6 +259,6 @@ class GFormer(TrainedModel):
         "weight_decay": {"low": 3e-6, "high": 3e-2, "log": True},
     }
 
-    @takes(GFormerSettings)
+    @TrainedModel.takes(GFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -21,7 +21,6 @@ from pydantic import Field
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
-from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import LeastSquares, embed
@@ -50,19 +49,17 @@ class IALS(ClosedFormModel):
     name = "ials"
     title = "iALS"
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
-    settings_class = IALSSettings
     settings: IALSSettings
     search_space = {
         "weight": {"low": 2.0, "high": 500.0, "log": True},
         "regularization": {"low": 1.0, "high": 1000.0, "log": True},
     }
 
-    @takes(IALSSettings)
+    @ClosedFormModel.takes(IALSSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> Embeddings:
-        """Return the items after the last iteration, and the users that they imply."""
         settings, n = self.settings, graph.num_users
         factors = least_squares_factors(
             graph,

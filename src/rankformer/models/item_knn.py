@@ -24,7 +24,6 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.item_matrix import SparseWeights
@@ -54,7 +53,6 @@ class ItemKNN(ClosedFormModel):
     name = "item-knn"
     title = "Item-kNN"
     paper = "Sarwar et al., Item-based Collaborative Filtering Recommendation Algorithms, WWW 2001"
-    settings_class = ItemKNNSettings
     settings: ItemKNNSettings
     deterministic = True
     has_vectors = False
@@ -65,12 +63,11 @@ class ItemKNN(ClosedFormModel):
         "user_power": {"low": 0.0, "high": 1.0},
     }
 
-    @takes(ItemKNNSettings)
+    @ClosedFormModel.takes(ItemKNNSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        """Return the histories with the similarities of each item's neighbours."""
         pairs = graph.interaction_matrix(self.settings.count_duplicates)
         everything = torch.arange(graph.num_items)
         near = top_k(_Similarities(pairs, self.settings), everything, min(self.settings.neighbours, len(everything)))

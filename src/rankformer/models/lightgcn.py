@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
-from rankformer.models.base import takes
 from rankformer.models.fold_in_rules import symmetric_rule
 from rankformer.models.matrix_factorization import WIDE_RANGES
 from rankformer.models.trained import TrainedModel
@@ -46,7 +45,6 @@ class LightGCNNetwork(RankingNetwork):
         self.num_layers = settings.num_layers
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes, (n+m, d), users first."""
         return light_propagation(graph, self.table, self.num_layers)
 
     def fold_in(self, graph: BipartiteGraph) -> WeightedSum | None:
@@ -70,11 +68,10 @@ class LightGCN(TrainedModel):
     name = "lightgcn"
     title = "LightGCN"
     paper = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation, SIGIR 2020"
-    settings_class = LightGCNSettings
     network_class = LightGCNNetwork
     settings: LightGCNSettings
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}
 
-    @takes(LightGCNSettings)
+    @TrainedModel.takes(LightGCNSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -15,7 +15,6 @@ from typing import Any
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import RankingNetwork
 from rankformer.training.settings import RankingSettings
@@ -38,7 +37,6 @@ class MatrixFactorizationNetwork(RankingNetwork):
     """The learned table and nothing else."""
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the table: no embedding depends on the graph."""
         del graph
         return self.table
 
@@ -52,11 +50,10 @@ class MatrixFactorization(TrainedModel):
     name = "mf"
     title = "MF"
     paper = "Rendle et al., BPR: Bayesian Personalized Ranking from Implicit Feedback, UAI 2009"
-    settings_class = MatrixFactorizationSettings
     network_class = MatrixFactorizationNetwork
     settings: MatrixFactorizationSettings
     search_space = WIDE_RANGES
 
-    @takes(MatrixFactorizationSettings)
+    @TrainedModel.takes(MatrixFactorizationSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

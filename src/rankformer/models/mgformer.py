@@ -40,7 +40,6 @@ from rankformer.layers.structural_encoding import structural_encoding
 from rankformer.losses.alignment import alignment, uniformity
 from rankformer.losses.bpr import bpr
 from rankformer.losses.l2 import batch_l2, weight_decay
-from rankformer.models.base import takes
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import EmbeddingNetwork
 from rankformer.training.settings import EmbeddingSettings
@@ -121,7 +120,6 @@ class FeedForward(nn.Module):
         self.narrow = xavier_linear(2 * width, width, generator, bias=True)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the rows with what the small network makes of them."""
         result: Tensor = rows + self.narrow(gelu(self.widen(self.between(rows))))
         return result
 
@@ -150,17 +148,15 @@ class MGFormerNetwork(EmbeddingNetwork):
         self.register_buffer("projection", self._draw_projection(seed, 0))
 
     def initialize(self, graph: BipartiteGraph) -> None:
-        """Set what depends on the training interactions: table, structural encoding and mask."""
         super().initialize(graph)
         if self.mask is not None:
-            self.mask.initialise(graph)
+            self.mask.initialize(graph)
         if self.settings.encoding != "none":
             normalized = self.settings.encoding_matrix == "normalized"
             dim = self.encoding.shape[1]
             self.encoding.copy_(structural_encoding(graph, dim, self.seed, normalized=normalized))
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, d), users first."""
         rows = self.rows(graph)
         return normalize(rows) if self.settings.score == "cosine" else rows
 
@@ -216,7 +212,6 @@ class MGFormerNetwork(EmbeddingNetwork):
         )
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the objective on the batch, with L2 regularization of the table and weight decay of the rest."""
         objective = self._bpr if self.settings.loss == "bpr" else self._alignment
         return objective(graph, batch) + weight_decay(self, self.settings.weight_decay)
 
@@ -254,13 +249,12 @@ class MGFormerNetwork(EmbeddingNetwork):
 class MGFormer(TrainedModel):
     """One linear attention layer over all users and items, under a learned mask by degree.
 
-    A baseline of the paper's comparison, and the model for trying losses by alignment and uniformity.
+    Use it as a baseline of the paper's comparison, or to try a loss of alignment and uniformity.
     """
 
     name = "mgformer"
     title = "MGFormer"
     paper = "Chen et al., Masked Graph Transformer for Large-Scale Recommendation, SIGIR 2024"
-    settings_class = MGFormerSettings
     network_class = MGFormerNetwork
     settings: MGFormerSettings
     search_space = {
@@ -270,6 +264,6 @@ class MGFormer(TrainedModel):
         "initialization": ["normal", "xavier-normal"],
     }
 
-    @takes(MGFormerSettings)
+    @TrainedModel.takes(MGFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -19,12 +19,10 @@ How it is computed, exactly: attention and graph bias are linear in v, so W_V an
 to the sums over keys, and once for all heads to Ahat Y; no value row of a head is ever made. Samples are gone through
 one by one (`layers.kernel_attention`), with nothing of size N x K x h kept.
 
-Learned: the table x, and the encoder. Departures from the
-paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and the dimension of z
-follow the comparison in Rankformer's paper. The edge loss is a mean over entries and heads, as in the authors' program;
-the paper's formula divides by the number of nodes instead, which is an `edge_weight` of entries / N times as much.
-Answers use the tau of training, which the program does on small graphs only. Graph biases beyond the neighbours
-themselves are not offered. Duplicates are parallel edges.
+Departures from the paper, besides those of all encoders (`encoder`): the edge loss is a mean over entries and heads, as
+in the authors' program; the paper's formula divides by the number of nodes instead, which is an `edge_weight` of
+entries / N times as much. Answers use the tau of training, which the program does on small graphs only. Graph biases
+beyond the neighbours themselves are not offered.
 """
 
 import math
@@ -39,12 +37,11 @@ from rankformer.errors import ConfigError
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import at_items, at_users, row_dot
-from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.kernel_attention import both_way_dots, key_sums, mapped_sums, mean_attention
+from rankformer.layers.light_propagation import self_loop_propagation
 from rankformer.layers.random_features import Projection, positive_features, random_projection, scaled_linear
 from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.models.base import takes
-from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, layer_norm
 from rankformer.models.trained import TrainedModel
 
 _WEIGHTS, _ANSWERS, _LAYERS = 1, 2, 3  # streams of randomness, the layers' from the last on; dropout has 0
@@ -105,18 +102,14 @@ class NodeFormerLayer(nn.Module):
         self.output = uniform_linear(heads * width, width, generator)
         start = 1.0 if settings.bias_transform == "identity" else 0.1
         self.bias = nn.Parameter(torch.full((heads,), start)) if settings.bias_order else None
-        self.norm = nn.LayerNorm(width) if settings.layer_norm else nn.Identity()
+        self.norm = layer_norm(width, settings.layer_norm)
 
     def forward(
         self, graph: BipartiteGraph, rows: Tensor, projection: Tensor, key_weights: Tensor
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """Return the next (N, h) rows before dropout, and the features (queries, keys) of each head.
 
-        Args:
-            graph: the training interactions.
-            rows: (N, h) output of the layer before.
-            projection: (M, h).
-            key_weights: (N, H, K) e, the exponentials of the noise; ones without.
+        The projection is (M, h), the weights of the keys (N, H, K) e, the exponentials of the noise; ones without.
         """
         features = self.features(rows, projection)
         weights, biases = self._value_maps()
@@ -163,7 +156,7 @@ class NodeFormerNetwork(EncoderNetwork):
         generator = generator_of(seed, 0, _WEIGHTS)
         self.settings = settings
         self.input = uniform_linear(settings.embedding_dim, width, generator)
-        self.norm = nn.LayerNorm(width) if settings.layer_norm else nn.Identity()
+        self.norm = layer_norm(width, settings.layer_norm)
         self.layers = nn.ModuleList(NodeFormerLayer(settings, generator) for _ in range(depth))
         seen = width * (depth + 1) if settings.jumping_knowledge else width
         self.output = uniform_linear(seen, settings.output_dim, generator)
@@ -173,7 +166,6 @@ class NodeFormerNetwork(EncoderNetwork):
         self._edge_loss: Tensor | float = 0.0
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the ranking loss, the edge loss, L2 regularization of the table and weight decay of the encoder."""
         self._batch = batch
         ranking = super().loss(graph, batch)
         edge_loss, self._edge_loss = self._edge_loss, 0.0
@@ -199,19 +191,15 @@ class NodeFormerNetwork(EncoderNetwork):
     def _draws(self, number: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the projection and the weights of the keys for a layer: fresh ones in training, else the saved."""
         settings = self.settings
+        no_noise = rows.new_ones(len(rows), settings.num_heads, 1)
         if not self.training or self._batch is None:
-            return self.projections[number], rows.new_ones(len(rows), settings.num_heads, 1)
+            return self.projections[number], no_noise
         generator = generator_of(self._batch.seed, self._batch.step, _LAYERS + number)
         projection = self._draw_projection(generator).to(rows)
         if not settings.gumbel:
-            return projection, rows.new_ones(len(rows), settings.num_heads, 1)
-        noise = (
-            torch.empty(len(rows), settings.num_heads, settings.num_samples)
-            .exponential_(generator=generator)
-            .log_()
-            .neg_()
-        )
-        return projection, noise_weights(noise.to(rows), settings.temperature)
+            return projection, no_noise
+        draws = torch.empty(len(rows), settings.num_heads, settings.num_samples).exponential_(generator=generator)
+        return projection, noise_weights(draws.log_().neg_().to(rows), settings.temperature)
 
     def _draw_projection(self, generator: torch.Generator) -> Tensor:
         settings = self.settings
@@ -219,11 +207,9 @@ class NodeFormerNetwork(EncoderNetwork):
 
 
 def noise_weights(noise: Tensor, tau: float) -> Tensor:
-    """Return exp(g / tau) up to one factor for each head and sample, which cancels and keeps exp in range.
+    """Return exp(g / tau) of Gumbel values g (N, H, K), up to one factor for each head and sample.
 
-    Args:
-        noise: (N, H, K) Gumbel values g.
-        tau: temperature.
+    The factor cancels, and keeps exp in range.
     """
     return ((noise - noise.amax(0)) / tau).exp_()
 
@@ -231,11 +217,8 @@ def noise_weights(noise: Tensor, tau: float) -> Tensor:
 def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Return the mean over entries (v,w) of adjacency + I, and over heads, of log pi(v,w) / d_v: never above 0.
 
-    With pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, the d_v entries of v share one log(f_v . o) / d_v.
-
-    Args:
-        graph: the training interactions.
-        features: (N, M) queries f and keys k of each head.
+    With queries f and keys k (N, M) of each head, pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, and the d_v entries of
+    v share one log(f_v . o) / d_v.
     """
     share = (1 / (graph.degree + 1)).to(features[0][0].dtype)  # (N,) 1 / d_v
     entries = 2 * graph.num_edges + graph.num_nodes
@@ -250,7 +233,7 @@ def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> 
 class NodeFormer(TrainedModel):
     """Attention over all nodes by random features, with Gumbel noise on the keys and the graph as a bias.
 
-    A general graph transformer, here as a baseline of the paper's comparison.
+    Use it as a baseline: a general graph transformer, made for node classification, from the paper's comparison.
     """
 
     name = "nodeformer"
@@ -258,7 +241,6 @@ class NodeFormer(TrainedModel):
     paper = (
         "Wu et al., NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification, NeurIPS 2022"
     )
-    settings_class = NodeFormerSettings
     network_class = NodeFormerNetwork
     settings: NodeFormerSettings
     search_space = {
@@ -269,6 +251,6 @@ class NodeFormer(TrainedModel):
         **ENCODER_SPACE,
     }
 
-    @takes(NodeFormerSettings)
+    @TrainedModel.takes(NodeFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import takes
 from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import Constant
@@ -29,12 +28,11 @@ class Popularity(ClosedFormModel):
     name = "popularity"
     title = "Popularity"
     paper = "none: the most frequent items of the training part"
-    settings_class = PopularitySettings
     settings: PopularitySettings
     deterministic = True
     personalized = False
 
-    @takes(PopularitySettings)
+    @ClosedFormModel.takes(PopularitySettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 

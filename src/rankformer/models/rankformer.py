@@ -21,7 +21,6 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import neighbour_means
 from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.rank_weights import RankWeights
-from rankformer.models.base import takes
 from rankformer.models.fold_in_rules import mean_rule, rank_rule
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import RankFoldIn
@@ -32,13 +31,7 @@ from rankformer.training.settings import RankingSettings
 
 class RankformerSettings(
     RankingSettings,
-    defaults={
-        "epochs": 100,
-        "schedule": "cosine",
-        "validate_every": 10,
-        "l2": 3e-4,
-        "initialization": "least-squares",
-    },
+    defaults={"epochs": 100, "schedule": "cosine", "validate_every": 10, "l2": 3e-4, "initialization": "least-squares"},
 ):
     """Hyperparameters of Rankformer; the defaults pass the paper's quality in a twentieth of its epochs."""
 
@@ -87,12 +80,10 @@ class RankformerNetwork(RankingNetwork):
         self.activations = settings.activations
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes, (n+m, d), users first."""
         steps = [partial(step, graph) for step in (neighbour_means, *self.layers)]
         return apply_layers(steps, self.table, self.activations)
 
     def fold_in(self, graph: BipartiteGraph) -> RankFoldIn:
-        """Return the users' half of the layers, with the item states that it runs against."""
         warm_up = mean_rule(graph, self.table)
         return rank_rule(graph, warm_up, neighbour_means(graph, self.table), self.layers)
 
@@ -106,7 +97,6 @@ class Rankformer(TrainedModel):
     name = "rankformer"
     title = "Rankformer"
     paper = "Chen et al., Rankformer: A Graph Transformer for Recommendation based on Ranking Objective, WWW 2025"
-    settings_class = RankformerSettings
     network_class = RankformerNetwork
     settings: RankformerSettings
     search_space = {
@@ -115,6 +105,6 @@ class Rankformer(TrainedModel):
         "alpha": {"low": 2.0, "high": 8.0, "log": True},
     }
 
-    @takes(RankformerSettings)
+    @TrainedModel.takes(RankformerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -24,15 +24,14 @@ from torch import Tensor, nn
 
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noise_free_last, noisy_last
+from rankformer.layers.noisy_propagation import NoisyLayers, noise_free_propagation, noisy_propagation
 from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.rank_weights import RankWeights
 from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss, take_rows
-from rankformer.models.base import takes
-from rankformer.models.contrastive import CONTRASTIVE_SPACE, ContrastiveSettings
 from rankformer.models.fold_in_rules import rank_rule, symmetric_rule
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.trained import TrainedModel
+from rankformer.models.xsimgcl import CONTRASTIVE_SPACE, ContrastiveSettings
 from rankformer.scoring.fold_in import RankFoldIn
 from rankformer.training.network import EmbeddingNetwork
 
@@ -66,22 +65,22 @@ class RankformerCLNetwork(EmbeddingNetwork):
         self.layers = nn.ModuleList(RankAttention(settings.tau, weights) for _ in range(settings.num_layers))
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes without noise, (n+m, d), users first; not differentiable."""
-        return self._attend(graph, noise_free_last(graph, self.table, _WARM_UP_LAYERS))
+        return self._attend(graph, self._warm_up(graph, _WARM_UP_LAYERS))
 
     def fold_in(self, graph: BipartiteGraph) -> RankFoldIn:
         """Return the users' half of the layers, from the last propagation of the warm-up on."""
-        warm_up = symmetric_rule(graph, noise_free_last(graph, self.table, _WARM_UP_LAYERS - 1))
-        return rank_rule(graph, warm_up, noise_free_last(graph, self.table, _WARM_UP_LAYERS), self.layers)
+        last = symmetric_rule(graph, self._warm_up(graph, _WARM_UP_LAYERS - 1))
+        return rank_rule(graph, last, self._warm_up(graph, _WARM_UP_LAYERS), self.layers)
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return ranking loss, L2 regularization and contrastive loss of the batch on one noisy pass."""
-        noise = Noise(self.settings.cl_noise, batch.seed, batch.step)
-        layers = NoisyLayers(_WARM_UP_LAYERS, _CL_LAYER, noise)
+        layers = NoisyLayers(_WARM_UP_LAYERS, _CL_LAYER, self.settings.cl_noise, batch.seed, batch.step)
         chosen = BatchNodes.of(graph, batch)
-        warm, contrast, table = noisy_last(graph, self.table, layers, chosen.nodes)
+        warm, contrast, table = noisy_propagation(graph, self.table, layers, chosen.nodes, "last")
         final = take_rows(self._attend(graph, warm), chosen.nodes)
         return contrastive_loss(chosen, Views(final, contrast, table), self.settings)
+
+    def _warm_up(self, graph: BipartiteGraph, num_layers: int) -> Tensor:
+        return noise_free_propagation(graph, self.table, num_layers, "last")
 
     def _attend(self, graph: BipartiteGraph, rows: Tensor) -> Tensor:
         return reduce(lambda v, layer: layer(graph, v), self.layers, rows)
@@ -96,7 +95,6 @@ class RankformerCL(TrainedModel):
     name = "rankformer-cl"
     title = "Rankformer-CL"
     paper = Rankformer.paper
-    settings_class = RankformerCLSettings
     network_class = RankformerCLNetwork
     settings: RankformerCLSettings
     search_space = {
@@ -105,6 +103,6 @@ class RankformerCL(TrainedModel):
         **CONTRASTIVE_SPACE,
     }
 
-    @takes(RankformerCLSettings)
+    @TrainedModel.takes(RankformerCLSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -50,12 +50,12 @@ def model_class(name: str) -> type[Model]:
     """
     if name in MODELS:
         return MODELS[name]
-    plug_ins = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    if name in plug_ins:
+    plug_ins = entry_points(group=ENTRY_POINTS)
+    if name in plug_ins.names:
         return _loaded(plug_ins[name])
     if ":" in name:
         return _loaded(EntryPoint(name, name, ENTRY_POINTS))
-    known = [*MODELS, *plug_ins]
+    known = [*MODELS, *plug_ins.names]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known models are {', '.join(known)}"
     raise ConfigError(f"unknown model {name!r}; {hint}, or package.module:Class")
@@ -64,15 +64,12 @@ def model_class(name: str) -> type[Model]:
 def load_model(folder: str | PathLike[str]) -> Model:
     """Return the model saved in a run folder, whatever its method, every byte of it checked."""
     run = load_run(Path(folder))
-    if run.model in MODELS:
-        return MODELS[run.model].from_run(run)
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name == run.model:
-            return _loaded(point).from_run(run)
-    raise RunFolderError(
-        f"{folder} holds a model named {run.model!r}, which is neither built in nor installed as a plug-in; "
-        "load it with the class's own load(folder)"
-    )
+    if run.model not in MODELS and run.model not in entry_points(group=ENTRY_POINTS).names:
+        raise RunFolderError(
+            f"{folder} holds a model named {run.model!r}, which is neither built in nor installed as a plug-in; "
+            "load it with the class's own load(folder)"
+        )
+    return model_class(run.model).from_run(run)
 
 
 def _loaded(point: EntryPoint) -> type[Model]:

@@ -10,14 +10,11 @@ Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Re
     score        y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`. LN and BN are layer and batch normalisation, the latter over all nodes, with
-running statistics when the model answers. Learned: the table x and the encoder. Loss: BPR with one negative per
-interaction, `l2` on the embeddings of x that occur.
+running statistics when the model answers. What is learned and by which loss: `encoder`.
 
-Departures from the paper: it classifies nodes with given features and has no recommendation experiment; table, BPR and
-the dimension of z are those of the comparison in Rankformer's paper. As in the authors' program, every residual of the
-graph branch goes to g0, and the attention's residual halves by default. The program has one weight decay and one
-dropout for each branch, here one of each serves both, and its mini-batches of nodes are not used: a step sees the
-whole graph. Duplicates are parallel edges.
+Departures from the paper, besides those of all encoders: as in the authors' program, every residual of the graph branch
+goes to g0, and the attention's residual halves by default. The program has one weight decay and one dropout for each
+branch, here one of each serves both.
 """
 
 from typing import Any, Literal
@@ -27,12 +24,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.graph_convolution import self_loop_propagation
-from rankformer.layers.seeded import generator_of, uniform_linear
-from rankformer.layers.simple_attention import SimpleAttention
-from rankformer.layers.simple_attention_reference import Norm
-from rankformer.models.base import takes
-from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, SeededDropout
+from rankformer.layers.light_propagation import self_loop_propagation
+from rankformer.layers.seeded import SeededDropout, generator_of, uniform_linear
+from rankformer.layers.simple_attention import Norm, SimpleAttention
+from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, InputLayer, layer_norm
 from rankformer.models.trained import TrainedModel
 
 
@@ -82,10 +77,9 @@ class AttentionLayer(nn.Module):
         self.attention = SimpleAttention(
             "sgformer", settings.hidden_dim, settings.num_heads, settings.attention_weight, settings.norm, generator
         )
-        self.norm = attention_norm(settings)
+        self.norm = layer_norm(settings.hidden_dim, settings.attention_norm)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the next (N, h) rows."""
         settings = self.settings
         result: Tensor = self.attention(rows)
         if settings.attention_residual:
@@ -107,13 +101,7 @@ class GraphLayer(nn.Module):
         self.norm = graph_norm(settings)
 
     def forward(self, graph: BipartiteGraph, rows: Tensor, start: Tensor) -> Tensor:
-        """Return the next (N, h) rows.
-
-        Args:
-            graph: the training interactions.
-            rows: (N, h) output of the layer before.
-            start: (N, h) input of the first layer.
-        """
+        """Return the next (N, h) rows, from those of the layer before and those that the first layer started from."""
         settings = self.settings
         result = self_loop_propagation(graph, rows)
         if settings.use_init:
@@ -131,7 +119,7 @@ class SGFormerNetwork(EncoderNetwork):
         self.graph_weight = settings.graph_weight if settings.aggregate == "add" else None
         generator, width, drop = generator_of(settings.seed, step=0), settings.hidden_dim, self.dropout
         first = [uniform_linear(settings.embedding_dim, width, generator) for _ in range(2)]
-        self.attention_input = InputLayer(first[0], attention_norm(settings), drop)
+        self.attention_input = InputLayer(first[0], layer_norm(width, settings.attention_norm), drop)
         self.graph_input = InputLayer(first[1], graph_norm(settings), drop)
         layers = range(settings.attention_layers), range(settings.graph_layers)
         self.attention_layers = nn.ModuleList(AttentionLayer(settings, drop, generator) for _ in layers[0])
@@ -141,7 +129,6 @@ class SGFormerNetwork(EncoderNetwork):
         )
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final rows of all nodes, (n+m, output_dim), users first."""
         attended = self.attention_input(self.table)
         for layer in self.attention_layers:
             attended = layer(attended)
@@ -156,11 +143,6 @@ class SGFormerNetwork(EncoderNetwork):
         return result
 
 
-def attention_norm(settings: SGFormerSettings) -> nn.Module:
-    """Return the normalisation of the attention branch, or nothing if the settings say so."""
-    return nn.LayerNorm(settings.hidden_dim) if settings.attention_norm else nn.Identity()
-
-
 def graph_norm(settings: SGFormerSettings) -> nn.Module:
     """Return the normalisation of the graph branch, or nothing if the settings say so."""
     return nn.BatchNorm1d(settings.hidden_dim) if settings.graph_norm else nn.Identity()
@@ -169,13 +151,12 @@ def graph_norm(settings: SGFormerSettings) -> nn.Module:
 class SGFormer(TrainedModel):
     """One attention layer over all nodes beside a shallow graph convolution.
 
-    A general graph transformer, here as a baseline of the paper's comparison.
+    Use it as a baseline: a general graph transformer, made for node classification, from the paper's comparison.
     """
 
     name = "sgformer"
     title = "SGFormer"
     paper = "Wu et al., SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations, NeurIPS 2023"
-    settings_class = SGFormerSettings
     network_class = SGFormerNetwork
     settings: SGFormerSettings
     search_space = {
@@ -185,6 +166,6 @@ class SGFormer(TrainedModel):
         **ENCODER_SPACE,
     }
 
-    @takes(SGFormerSettings)
+    @TrainedModel.takes(SGFormerSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -37,7 +37,6 @@ class TrainedModel(Model):
             return self.network.final_scorer(graph)
 
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
-        """Return the scorer of the best validation in a training state; None without a validation."""
         prefix = "best."
         best = {name.removeprefix(prefix): value for name, value in state.tensors.items() if name.startswith(prefix)}
         if not best:
@@ -48,11 +47,9 @@ class TrainedModel(Model):
             return network.to(self.device).scorer(graph)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return the network's parameters at the best validation."""
         return dict(self.network.state_dict())
 
     def restore(self, parameters: dict[str, Tensor]) -> None:
-        """Take back the network's parameters."""
         scorer = self.recommender.scorer
         self.network = self.network_class(scorer.num_users, scorer.num_items, self.settings)
         try:

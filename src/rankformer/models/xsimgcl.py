@@ -19,7 +19,7 @@ without interactions has the embedding 0, so it scores 0 with everything, above 
 in training stay candidates.
 """
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -27,14 +27,36 @@ from torch import Tensor
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
-from rankformer.layers.noisy_propagation import Noise, NoisyLayers, check_cl_layer, noise_free_mean, noisy_mean
+from rankformer.layers.noisy_propagation import NoisyLayers, noise_free_propagation, noisy_propagation
 from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss
-from rankformer.models.base import takes
-from rankformer.models.contrastive import CONTRASTIVE_SPACE, ContrastiveSettings
 from rankformer.models.fold_in_rules import symmetric_rule
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.training.network import EmbeddingNetwork
+from rankformer.training.settings import RankingSettings
+
+CONTRASTIVE_SPACE: dict[str, Any] = {
+    "initialization": ["normal", "xavier-uniform", "spectral", "least-squares"],
+    "cl_weight": {"low": 0.01, "high": 1.0, "log": True},
+    "cl_noise": {"low": 0.02, "high": 0.5, "log": True},
+    "cl_temperature": {"low": 0.05, "high": 0.5, "log": True},
+}
+
+
+class ContrastiveSettings(RankingSettings, defaults={"batch_size": 2048, "schedule": "cosine", "validate_every": 1}):
+    """How a contrastive method is trained: by mini-batches, whose nodes are each other's negatives.
+
+    With batch_size none the contrastive loss is quadratic in the users and items.
+    """
+
+    cl_weight: float = Field(default=0.05, ge=0)
+    """Weight lambda_cl of the contrastive loss."""
+    cl_noise: float = Field(default=0.1, ge=0)
+    """Length eps_cl of the noise that training adds to each embedding after each propagation."""
+    cl_temperature: float = Field(default=0.15, gt=0)
+    """Temperature tau_cl of the contrastive loss."""
+    l2_on: Literal["initial", "final"] = "initial"
+    """What l2 weighs: squares of the learned embeddings of u, i, j, or SELFRec's norms of the final ones of u, i."""
 
 
 class XSimGCLSettings(
@@ -56,8 +78,12 @@ class XSimGCLSettings(
 
     @model_validator(mode="after")
     def _cl_layer_exists(self) -> Self:
-        check_cl_layer(self.cl_layer, self.num_layers)
+        self.noisy_layers()
         return self
+
+    def noisy_layers(self, seed: int = 0, step: int = 0) -> NoisyLayers:
+        """Return how the pass of a training step runs."""
+        return NoisyLayers(self.num_layers, self.cl_layer, self.cl_noise, seed, step)
 
 
 class XSimGCLNetwork(EmbeddingNetwork):
@@ -68,19 +94,15 @@ class XSimGCLNetwork(EmbeddingNetwork):
         self.settings = settings
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
-        """Return the final embeddings of all nodes without noise, (n+m, d), users first; not differentiable."""
-        return noise_free_mean(graph, self.table, self.settings.num_layers)
+        return noise_free_propagation(graph, self.table, self.settings.num_layers, "mean")
 
     def fold_in(self, graph: BipartiteGraph) -> WeightedSum:
         """Return the last propagation: the mean of layers 1..K is one of the mean of layers 0..K-1."""
         return symmetric_rule(graph, light_propagation(graph, self.table, self.settings.num_layers - 1))
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return ranking loss, L2 regularization and contrastive loss of the batch on one noisy pass."""
-        noise = Noise(self.settings.cl_noise, batch.seed, batch.step)
-        layers = NoisyLayers(self.settings.num_layers, self.settings.cl_layer, noise)
-        chosen = BatchNodes.of(graph, batch)
-        views = Views(*noisy_mean(graph, self.table, layers, chosen.nodes))
+        chosen, layers = BatchNodes.of(graph, batch), self.settings.noisy_layers(batch.seed, batch.step)
+        views = Views(*noisy_propagation(graph, self.table, layers, chosen.nodes, "mean"))
         return contrastive_loss(chosen, views, self.settings)
 
 
@@ -93,11 +115,10 @@ class XSimGCL(TrainedModel):
     name = "xsimgcl"
     title = "XSimGCL"
     paper = "Yu et al., XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Recommendation, TKDE 2023"
-    settings_class = XSimGCLSettings
     network_class = XSimGCLNetwork
     settings: XSimGCLSettings
     search_space = {"num_layers": {"low": 1, "high": 3}, **CONTRASTIVE_SPACE}
 
-    @takes(XSimGCLSettings)
+    @TrainedModel.takes(XSimGCLSettings)
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
