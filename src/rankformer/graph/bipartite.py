@@ -79,15 +79,15 @@ class BipartiteGraph:
         keys = np.sort(left.astype(np.int64) * m + right)
         by_user, far = (keys // m).astype(np.int32), (keys % m).astype(np.int32) + np.int32(n)
         item_order = np.argsort(far, kind="stable").astype(np.int32)
-        owners = np.concatenate([by_user, far[item_order]])
-        neighbours = np.concatenate([far, by_user[item_order]])
-        edge_of = np.concatenate([np.arange(size, dtype=np.int32), item_order])
-        degree = np.bincount(owners, minlength=n + m)
-        ptr = np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)
-        arrays = (ptr, neighbours, owners, edge_of, degree.astype(np.float64))
-        tensors = [torch.from_numpy(array).to(device) for array in arrays]
-        pattern = csr_pattern(tensors[0][: n + 1], tensors[1][:size], (n, n + m), dtype)
-        return cls(n, m, *tensors, pattern)
+        near = np.concatenate([by_user, far[item_order]])
+        far = np.concatenate([far, by_user[item_order]])
+        edges = np.concatenate([np.arange(size, dtype=np.int32), item_order])
+        counts = np.bincount(near, minlength=n + m)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        arrays = (starts, far, near, edges, counts.astype(np.float64))
+        ptr, neighbours, owners, edge_of, degree = (torch.from_numpy(array).to(device) for array in arrays)
+        pattern = csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype)
+        return cls(n, m, ptr, neighbours, owners, edge_of, degree, pattern)
 
     def interaction_matrix(self, count_duplicates: bool = False) -> csr_array:
         """Return the (n, m) matrix X: 1 where there is an edge, or the number of parallel edges."""
@@ -97,8 +97,8 @@ class BipartiteGraph:
     def distinct(self) -> "BipartiteGraph":
         """Return the graph with one edge in place of parallel ones."""
         pairs = self.interaction_matrix().tocoo()
-        options = {"device": self.device, "dtype": self.pattern.dtype}
-        return BipartiteGraph.from_pairs(pairs.row, pairs.col, *pairs.shape, **options)
+        size, dtype = (self.num_users, self.num_items), self.pattern.dtype
+        return BipartiteGraph.from_pairs(pairs.row, pairs.col, *size, device=self.device, dtype=dtype)
 
     @property
     def num_edges(self) -> int:

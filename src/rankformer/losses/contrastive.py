@@ -66,7 +66,7 @@ class BatchNodes:
         position = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
         position[distinct] = torch.arange(len(distinct), device=device)
         first, second = len(groups[0]), len(groups[0]) + len(groups[1])
-        placed = Triples(*(position[nodes] for nodes in members))
+        placed = Triples(position[members[0]], position[members[1]], position[members[2]])
         return cls(distinct, placed, slice(0, first), slice(first, second))
 
 
