@@ -10,8 +10,9 @@ def predicted_mb(model: TrainedModel, train: Interactions) -> float | None:
     To be called where the training is about to start: the process as it is then is part of the prediction.
     """
     try:
-        from rankformer.planning.machine import memory_now
         from rankformer.planning.memory import Shape
+
+        from rankformer.planning.machine import memory_now
         from rankformer.planning.plan import forecast
         from rankformer.planning.probe import warm_up
     except ImportError:

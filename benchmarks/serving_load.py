@@ -1,7 +1,7 @@
 """The service under load: `python -m benchmarks.serving_load [--seconds N] [--out FILE.json]`.
 
-Client and server are two processes on this machine. Vectors are random (the time does not depend on their values);
-users are drawn at random; lists have 10 places and leave seen items out.
+Client and server are two processes on this machine. Embeddings are random (the time does not depend on their values);
+users are drawn at random; lists have 10 items and leave seen ones out.
 """
 
 import argparse
@@ -25,19 +25,19 @@ from benchmarks.measure import note, show_seconds, table
 
 ADMIN_TOKEN = "a-token-for-measuring-only"
 RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
-SIZES = {"demo-sized": (900, 400, 16), "large": (10_000, 100_000, 20)}  # users, items, pairs per user
+SIZES = {"demo-sized": (900, 400, 16), "large": (10_000, 100_000, 20)}  # users, items, interactions per user
 OVERLOAD = 10
 
 
 def make_run(folder: Path, size: tuple[int, int, int], seed: int) -> None:
-    """Write a run of random vectors, 64 wide, with ids and titles like those of a shop."""
+    """Write a run of random embeddings of dimension 64, with ids and titles like those of a shop."""
     import numpy as np
     import pyarrow as pa
     import torch
-    from rankformer.runs.run import Run, save_run
 
     from rankformer.data.id_map import IdMap
     from rankformer.data.interactions import Interactions
+    from rankformer.runs.saved import Run, save_run
     from rankformer.scoring.embeddings import Embeddings
     from rankformer.scoring.recommender import Recommender
 
@@ -127,14 +127,14 @@ def measure_throughput(run: Path, size: tuple[int, int, int], seconds: float, fl
 
 
 def point(link: Path, target: Path) -> None:
-    """Let a symbolic link lead elsewhere, in one step."""
+    """Point a symbolic link elsewhere, in one step."""
     fresh = link.with_name(f"{link.name}.new")
     fresh.symlink_to(target)
     fresh.replace(link)
 
 
 def measure_swaps(runs: Sequence[Path], link: Path, size: tuple[int, int, int], count: int) -> Result:
-    """Return what callers saw while the model was exchanged again and again."""
+    """Return what callers saw while the model was reloaded again and again."""
     point(link, runs[0])
     done = False
     took: list[float] = []
@@ -159,7 +159,7 @@ def measure_swaps(runs: Sequence[Path], link: Path, size: tuple[int, int, int], 
     with service(link) as (port, process):
         asyncio.run(closed_loop(port, requests_of(size), 16, for_seconds(1)))  # warm-up
         before = resident_mb(process)
-        note(f"{count} exchanges of {runs[0].name}")
+        note(f"{count} reloads of {runs[0].name}")
         found, peak = asyncio.run(both(port, process))
         after = resident_mb(process)
     memory = {"memory_before_mb": before, "memory_peak_mb": peak, "memory_after_mb": after}
@@ -182,7 +182,7 @@ def measure_overload(run: Path, size: tuple[int, int, int], capacity: float, sec
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
-    parser.add_argument("--swaps", type=int, default=50, help="exchanges of the model under load")
+    parser.add_argument("--swaps", type=int, default=50, help="reloads of the model under load")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--out", type=Path, help="JSON file to write")
     options = parser.parse_args()
@@ -224,7 +224,7 @@ def throughput_table(rows: Sequence[Result]) -> list[str]:
 def swaps_table(rows: Sequence[Result]) -> list[str]:
     columns = (
         "catalogue",
-        "exchanges",
+        "reloads",
         "seconds each",
         "answers",
         "failed",

@@ -2,14 +2,14 @@
 
     python experiments/held_out_users.py --dataset epinions --model rankformer --seed 0 --out experiments/results
 
-A tenth of the users (drawn by the seed, among those with at least five pairs in all parts together) is taken out of
-every part. The rest is trained as usual, the validation part of the rest choosing when to stop. Each held-out user's
-pairs, in the order of the files, are cut at 80 %: the first are the history that is handed in, the last are to be found
-(mask: the history). Compared are
+A tenth of the users (drawn by the seed, among those with at least five interactions in all parts together) is taken out
+of every part. The rest is trained as usual, the validation part of the rest choosing when to stop. Each held-out user's
+interactions, in the order of the files, are cut at 80 %: the first are the history that is handed in, the last are to
+be found (mask: the history). Compared are
 
     fold-in      recommend(histories=...) of the model that never saw them
-    trained in   the same settings trained once more with their histories among the training pairs
-    popularity   the most frequent items of the training pairs
+    trained in   the same settings trained once more with their histories among the training interactions
+    popularity   the most frequent items of the training interactions
     item mean    the mean of their items' final vectors as the user's vector
 """
 
@@ -26,36 +26,36 @@ from rankformer.data.source import DataSource
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
 from rankformer.models.registry import model_class
+from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.scoring.fold_in import Histories, embed
+from rankformer.scoring.histories import Histories
 from rankformer.scoring.recommender import Recommender
 
 METRICS = ("ndcg@20", "recall_capped@20")
-SHARE_OF_USERS, SHARE_OF_PAIRS, FEWEST_PAIRS = 0.1, 0.8, 5
+SHARE_OF_USERS, SHARE_IN_HISTORY, FEWEST_INTERACTIONS = 0.1, 0.8, 5
 
 
 def choose(counts: np.ndarray, seed: int) -> np.ndarray:
-    """Return the held-out users, ascending: a tenth of all, drawn among those with enough pairs."""
-    enough = np.flatnonzero(counts >= FEWEST_PAIRS)
+    """Return the held-out users, ascending: a tenth of all, drawn among those with enough interactions."""
+    enough = np.flatnonzero(counts >= FEWEST_INTERACTIONS)
     return np.sort(np.random.default_rng(seed).choice(enough, round(SHARE_OF_USERS * len(counts)), replace=False))
 
 
 def without(part: Interactions, users: np.ndarray) -> Interactions:
-    """Return the pairs of all other users."""
+    """Return the interactions of all other users."""
     return part.rows(np.flatnonzero(~np.isin(part.users, users)))
 
 
 def cut(users: np.ndarray) -> np.ndarray:
-    """Return which pairs, sorted by user, are among the first 80 % of their user's; each side keeps at least one."""
+    """Return which interactions, sorted by user, are among the first 80 % of their user's; both sides keep one."""
     size = np.bincount(users)[users]
     first = np.flatnonzero(np.diff(users, prepend=-1))
     place = np.arange(len(users)) - np.repeat(first, np.diff(np.append(first, len(users))))
-    return place < np.clip(np.floor(SHARE_OF_PAIRS * size), 1, size - 1)
+    return place < np.clip(np.floor(SHARE_IN_HISTORY * size), 1, size - 1)
 
 
-def score(users: torch.Tensor, items: torch.Tensor, history: Interactions, test: Interactions) -> dict[str, float]:
-    """Return the metrics of users' vectors (b, d) and items' (m, d) on the pairs to be found."""
-    scorer = Embeddings(users.to(items.dtype), items)
+def score(scorer: Scorer, history: Interactions, test: Interactions) -> dict[str, float]:
+    """Return the metrics of a scorer of the held-out users on the interactions to be found."""
     return evaluate(Recommender(scorer, history.user_ids, history.item_ids, history), test, metrics=METRICS).metrics
 
 
@@ -76,9 +76,8 @@ def compare(dataset: str, model: str, seed: int, settings: dict[str, object]) ->
     train, valid = without(parts.train, held_out), without(parts.valid, held_out)
     fitted = model_class(model)(seed=seed, **settings).fit(train, valid)
     items = fitted.embeddings.items
-    rule = fitted.recommender.fold_in
     histories = Histories.of(history.users, history.items, len(held_out))
-    results = {"fold-in": score(embed(rule, histories), items, history, test)}
+    results = {"fold-in": score(fitted.recommender.scorer.for_histories(histories), history, test)}
 
     both = Interactions(
         np.concatenate([train.users, held_out[history.users].astype(np.int32)]),
@@ -88,11 +87,11 @@ def compare(dataset: str, model: str, seed: int, settings: dict[str, object]) ->
         name="with held-out histories",
     )
     inside = model_class(model)(seed=seed, **settings).fit(both, valid).embeddings
-    results["trained in"] = score(inside.users[torch.from_numpy(held_out)], inside.items, history, test)
+    results["trained in"] = score(Embeddings(inside.users[torch.from_numpy(held_out)], inside.items), history, test)
     counts = torch.from_numpy(np.bincount(train.items, minlength=train.num_items).astype(np.float32))[:, None]
-    results["popularity"] = score(torch.ones(len(held_out), 1), counts, history, test)
+    results["popularity"] = score(Embeddings(torch.ones(len(held_out), 1), counts), history, test)
     sums = torch.zeros(len(held_out), items.shape[1]).index_add_(0, histories.users, items[histories.items])
-    results["item mean"] = score(sums / histories.sizes.float()[:, None], items, history, test)
+    results["item mean"] = score(Embeddings(sums / histories.sizes.to(sums)[:, None], items), history, test)
     return {
         "dataset": dataset,
         "model": model,

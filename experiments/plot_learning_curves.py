@@ -3,7 +3,7 @@
     python experiments/plot_learning_curves.py runs/paper/* [--out docs/learning-curves.png]
 
 Runs are grouped by dataset, one colour each: a thin line per seed, with a marker at its best validation. Folders
-without a finished run are passed over. Needs matplotlib (the extra `plots`).
+without a finished run are skipped. Needs matplotlib (the extra `research`).
 """
 
 import argparse
@@ -63,11 +63,11 @@ def read_curve(folder: Path) -> Curve | None:
         manifest = json.loads((folder / "manifest.json").read_text())
         events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     except FileNotFoundError as error:
-        print(f"note: {folder} has no {Path(error.filename).name}; passed over", file=sys.stderr)
+        print(f"note: {folder} has no {Path(error.filename).name}; skipped", file=sys.stderr)
         return None
     validations = [event for event in events if event["event"] == "validation" and METRIC in event]
     if not validations:
-        print(f"note: {folder} has no validation of {METRIC}; passed over", file=sys.stderr)
+        print(f"note: {folder} has no validation of {METRIC}; skipped", file=sys.stderr)
         return None
     return Curve(manifest["data"]["name"], manifest["seed"], validations)
 

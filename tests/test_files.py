@@ -1,4 +1,4 @@
-"""Atomic writes and sealed JSON."""
+"""Atomic writes and checksums of files."""
 
 import hashlib
 import os
@@ -6,10 +6,7 @@ import stat
 
 import pytest
 
-from rankformer.errors import RunFolderError
-from rankformer.files import atomic_path, sealed_json, sha256_of, unseal_json, write_bytes_atomic
-
-CONTENT = {"text": "naïve ☃", "number": 0.1, "list": [1, None, True], "inner": {"seal": "not the outer one"}}
+from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 
 
 @pytest.fixture
@@ -86,53 +83,3 @@ def test_sha256_of_a_file_larger_than_a_block(tmp_path):
     data = bytes(range(256)) * 5000
     (tmp_path / "file").write_bytes(data)
     assert sha256_of(tmp_path / "file") == hashlib.sha256(data).hexdigest()
-
-
-def test_sealed_json_comes_back(tmp_path):
-    (tmp_path / "file.json").write_bytes(sealed_json(CONTENT))
-    assert unseal_json(tmp_path / "file.json") == CONTENT
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"[]",
-        b"3",
-        b"null",
-        b'"seal"',
-        b"{}",
-        b"\xff\xfe",
-        b'{"seal": "x"}',
-        b'{"a": NaN, "seal": "x"}',
-        b'{"a": 1e999, "seal": "x"}',
-        b'{"a": "\\ud800", "seal": "x"}',
-        b"[" * 100_000,
-        b'{"a":' * 900 + b"1" + b"}" * 900,
-        sealed_json(CONTENT).replace(b"  ", b"\t"),
-        sealed_json(CONTENT).rstrip(),
-        sealed_json(CONTENT).replace(b"\n", b"\r\n"),
-        sealed_json(CONTENT).replace(b"0.1", b"0.10"),
-        sealed_json(CONTENT).replace("☃".encode(), b"\\u2603"),
-        sealed_json({"a": 1}).replace(b'"a": 1,', b'"a": 2, "a": 1,'),
-    ],
-)
-def test_what_was_not_sealed_is_refused_by_name(tmp_path, data):
-    (tmp_path / "file.json").write_bytes(data)
-    with pytest.raises(RunFolderError, match=r"file\.json is damaged"):
-        unseal_json(tmp_path / "file.json")
-
-
-def test_a_missing_or_oversized_file_is_refused_by_name(tmp_path):
-    with pytest.raises(RunFolderError, match=r"file\.json cannot be read"):
-        unseal_json(tmp_path / "file.json")
-    (tmp_path / "file.json").write_bytes(sealed_json(CONTENT))
-    with pytest.raises(RunFolderError, match=r"file\.json is larger than 50 bytes"):
-        unseal_json(tmp_path / "file.json", limit=50)
-    with pytest.raises(RunFolderError, match="cannot be read"):
-        unseal_json(tmp_path)
-
-
-def test_what_json_cannot_hold_is_not_sealed():
-    with pytest.raises(ValueError):
-        sealed_json({"loss": float("nan")})

@@ -7,9 +7,11 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
-from rankformer.runs.run import load_run
+from rankformer.runs.saved import load_run
 
 from .conftest import CLICK_COLUMNS, TINY, write_clicks
+
+PARTS = ["user_contribution", "global_contribution"]  # of a score, besides its reasons
 
 
 def damage(path):
@@ -53,10 +55,10 @@ class TestEvaluate:
             (["--mask", "all"], "mask='all'"),
             (["--per-user", "x.xlsx"], "cannot write '.xlsx'"),
             (["--k-core", "2"], "need --data"),
-            (["--data", "nothing"], "'nothing' is no dataset"),
+            (["--data", "nothing"], "'nothing' is not a known dataset"),
         ],
     )
-    def test_wrong_wishes(self, cli, finished, extra, message):
+    def test_wrong_requests(self, cli, finished, extra, message):
         outcome = cli("evaluate", finished, *extra)
         assert outcome.code == 2
         assert message in outcome.error
@@ -108,7 +110,7 @@ class TestRecommend:
         assert "Product" in outcome.out
         assert outcome.err == ""
 
-    def test_a_user_who_is_only_a_history(self, cli, finished):
+    def test_a_new_user(self, cli, finished):
         rows = cli("recommend", finished, "--user", "u2", "-k", 3, "--json").json["recommendations"]
         history = load_run(finished).recommender.history
         row = history.user_ids.index_of(["u2"])[0]
@@ -131,8 +133,8 @@ class TestRecommend:
         outcome = cli(*ask)
         assert "for history 2" in outcome.out
         assert outcome.err.splitlines() == [
-            "note: history 1: 2 unknown items were passed over: 'none', 77",
-            "note: history 2: 1 unknown items were passed over: 'none'",
+            "note: history 1: 2 unknown items were ignored: 'none', 77",
+            "note: history 2: 1 unknown items were ignored: 'none'",
             "note: history 2: no known item, so these are the most popular ones",
         ]
 
@@ -149,7 +151,7 @@ class TestRecommend:
         assert outcome.code == 2
         assert "one user id per line" in outcome.error
 
-    def test_more_places_than_items_gives_all_there_are(self, cli, finished):
+    def test_more_positions_than_items_gives_all_there_are(self, cli, finished):
         rows = cli("recommend", finished, "--user", "u1", "-k", 10_000, "--include-seen", "--json").json
         assert len(rows["recommendations"]) == 10
         unseen = cli("recommend", finished, "--user", "u1", "-k", 10_000, "--json").json["recommendations"]
@@ -181,7 +183,7 @@ class TestRecommend:
             (["--all", "--out", "lists.xlsx"], "cannot write '.xlsx'"),
         ],
     )
-    def test_wrong_wishes(self, cli, finished, extra, message):
+    def test_wrong_requests(self, cli, finished, extra, message):
         outcome = cli("recommend", finished, *extra)
         assert outcome.code == 2
         assert message in outcome.error
@@ -214,7 +216,7 @@ class TestSimilar:
     @pytest.mark.parametrize(
         ("extra", "message"), [(["--item", "none"], "unknown item: 'none'"), (["--item", "4", "-k", "0"], "k=0")]
     )
-    def test_wrong_wishes(self, cli, finished, extra, message):
+    def test_wrong_requests(self, cli, finished, extra, message):
         outcome = cli("similar", finished, *extra)
         assert outcome.code == 2
         assert message in outcome.error
@@ -223,9 +225,9 @@ class TestSimilar:
 class TestExplain:
     def test_the_shape_of_the_json(self, cli, finished):
         document = cli("explain", finished, "--user", "u2", "--item", 3, "--json").json
-        assert list(document) == ["user_id", "item_id", "title", "score", "reasons", "own", "crowd"]
+        assert list(document) == ["user_id", "item_id", "title", "score", "reasons", *PARTS]
         assert (document["user_id"], document["item_id"], document["title"]) == ("u2", 3, "Product 3")
-        total = sum(reason["contribution"] for reason in document["reasons"]) + document["own"] + document["crowd"]
+        total = sum(reason["contribution"] for reason in document["reasons"]) + sum(document[part] for part in PARTS)
         assert total == pytest.approx(document["score"], abs=1e-5)
         assert document["reasons"][0]["title"] == f"Product {document['reasons'][0]['item_id']}"
 
@@ -233,7 +235,7 @@ class TestExplain:
         outcome = cli("explain", finished, "--user", "u2", "--item", 3, "-k", 1)
         assert "3 (Product 3) for u2" in outcome.out
         assert "more of the history" in outcome.out
-        assert "the crowd" in outcome.out
+        assert "all items outside the history" in outcome.out
         assert "score" in outcome.out
 
     @pytest.mark.parametrize(
@@ -244,14 +246,14 @@ class TestExplain:
             (["--user", "u2", "--item", "3", "-k", "0"], "k=0"),
         ],
     )
-    def test_wrong_wishes(self, cli, finished, extra, message):
+    def test_wrong_requests(self, cli, finished, extra, message):
         outcome = cli("explain", finished, *extra)
         assert outcome.code == 2
         assert message in outcome.error
 
-    def test_a_method_without_reasons_says_so(self, cli, clicks, tmp_path):
+    def test_a_method_that_cannot_explain_says_so(self, cli, clicks, tmp_path):
         run = tmp_path / "run"
         assert cli("train", clicks, "--out", run, "--model", "popularity", *CLICK_COLUMNS).code == 0
         outcome = cli("explain", run, "--user", "u2", "--item", "3")
         assert outcome.code == 2
-        assert "no reasons to give" in outcome.error
+        assert "cannot be explained" in outcome.error

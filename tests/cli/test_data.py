@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +15,7 @@ def test_list_says_what_is_here(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("RANKFORMER_DATA", str(tmp_path))
     rows = {row["name"]: row for row in cli("data", "list", "--json").json["datasets"]}
     assert rows["demo"]["present"]
-    assert rows["demo"]["pairs"] == 20_268
+    assert rows["demo"]["interactions"] == 20_268
     assert rows["epinions"]["folder"] == str(folder)
     assert not rows["yelp2018"]["present"]
     assert "17,894 x 17,660" in cli("data", "list").out
@@ -25,16 +27,31 @@ def test_info_counts(cli, tmp_path):
     (folder / "train.txt").write_text("1 10\n1 10\n1 11\n2 10\n", encoding="utf-8")
     (folder / "test.txt").write_text("1 10\n3 12\n", encoding="utf-8")
     summary = cli("data", "info", folder, "--format", "pairs", "--json").json
-    assert (summary["users"], summary["items"], summary["pairs"], summary["distinct_pairs"]) == (3, 3, 6, 4)
+    assert (summary["users"], summary["items"], summary["interactions"], summary["distinct_interactions"]) == (
+        3,
+        3,
+        6,
+        4,
+    )
     assert summary["density"] == pytest.approx(4 / 9)
-    assert summary["parts"]["train"] == {"pairs": 4, "repeated": 1, "users": 2, "items": 2}
-    assert summary["parts"]["valid"]["pairs"] == 0
-    assert summary["test_pairs_also_in_train"] == 1
+    assert summary["parts"]["train"] == {"interactions": 4, "duplicates": 1, "users": 2, "items": 2}
+    assert summary["parts"]["valid"]["interactions"] == 0
+    assert summary["test_interactions_also_in_train"] == 1
     assert summary["cold"]["test"] == {"users": 1, "items": 1}
-    assert summary["train_pairs_per_user"]["max"] == 3
+    assert summary["train_interactions_per_user"]["max"] == 3
     shown = cli("data", "info", folder, "--format", "pairs")
     assert summary["fingerprint"] in shown.out
     assert "cold users" in shown.out
+
+
+def test_info_does_not_import_torch():
+    script = (
+        "import sys; from rankformer.cli.main import run; code = run(['data', 'info', 'demo', '--json']); "
+        "print('torch' in sys.modules, 'rankformer.data.summary' in sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "False True\n")
+    assert json.loads(done.stdout)["interactions"] == 20_268
 
 
 def test_info_of_an_empty_train_part(cli, clicks):
@@ -73,15 +90,15 @@ def test_a_split_leaves_a_used_folder_alone(cli, clicks, tmp_path):
 def test_convert(cli, clicks, tmp_path):
     out = tmp_path / "clicks.parquet"
     document = cli("data", "convert", clicks, *CLICK_COLUMNS, "--out", out, "--json").json
-    assert document == {"out": str(out), "pairs": document["pairs"]}
-    assert cli("data", "info", out, "--json").json["pairs"] == document["pairs"]
+    assert document == {"out": str(out), "interactions": document["interactions"]}
+    assert cli("data", "info", out, "--json").json["interactions"] == document["interactions"]
     assert "is DATA itself" in cli("data", "convert", out, "--out", out).error
 
 
 def test_download_of_what_cannot_be_downloaded(cli):
     assert "nothing to download" in cli("data", "download", "demo").error
     assert "cannot be downloaded" in cli("data", "download", "yelp2018-lightgcn").error
-    assert "no dataset is called 'nope'" in cli("data", "download", "nope").error
+    assert "'nope' is not a known dataset" in cli("data", "download", "nope").error
 
 
 def test_download_shows_where_it_went(cli, monkeypatch, tmp_path):

@@ -3,23 +3,27 @@
 import json
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
-from rankformer.export import exporter
-from rankformer.export.numpy_arrays import NumpyArrays, write_array
+from rankformer.export import numpy_arrays
+from rankformer.export.numpy_arrays import NumpyArrays
 
-FORMATS = ["parquet", "numpy", "pgvector", *(["faiss"] if find_spec("faiss") else [])]
+from .conftest import CLICK_COLUMNS
+
+TARGETS_HERE = ["parquet", "numpy", "pgvector", *(["faiss"] if find_spec("faiss") else [])]
 
 
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", TARGETS_HERE)
 def test_the_shape_of_the_json(cli, finished, tmp_path, to):
     outcome = cli("export", finished, "--to", to, "--out", tmp_path / "out", "--json")
     assert (outcome.code, outcome.err) == (0, "")
     document = outcome.json
-    assert list(document) == ["out", "card", "self_test"]
+    assert list(document) == ["out", "metadata", "self_test"]
     assert document["out"] == str(tmp_path / "out")
-    assert (document["card"]["to"], document["card"]["num_users"], document["card"]["num_items"]) == (to, 12, 10)
-    assert document["card"]["settings"]["embedding_dim"] == document["card"]["width"] == 8
+    metadata = document["metadata"]
+    assert (metadata["to"], metadata["num_users"], metadata["num_items"]) == (to, 12, 10)
+    assert metadata["settings"]["embedding_dim"] == metadata["dimension"] == 8
     assert (document["self_test"]["users"], document["self_test"]["k"]) == (12, 10)
     assert (tmp_path / "out").exists()
 
@@ -27,7 +31,7 @@ def test_the_shape_of_the_json(cli, finished, tmp_path, to):
 def test_what_people_see(cli, finished, tmp_path):
     outcome = cli("export", finished, "--to", "numpy", "--out", tmp_path / "out")
     assert outcome.out == (
-        f"exported 12 users and 10 items of width 8 to {tmp_path / 'out'}; "
+        f"exported 12 users and 10 items of dimension 8 to {tmp_path / 'out'}; "
         "the best 10 items of 12 users are the run's own (by numpy product)\n"
     )
     assert outcome.err == ""
@@ -56,9 +60,9 @@ def test_a_failed_self_test_is_our_mistake(cli, finished, tmp_path, monkeypatch)
     class Mangled(NumpyArrays):
         def write(self, contents, folder):
             super().write(contents, folder)
-            write_array(folder / "items.npy", contents.tables.items.vectors[::-1])
+            np.save(folder / "items.npy", contents.tables.items.vectors[::-1])
 
-    monkeypatch.setitem(exporter.FORMATS, "numpy", Mangled)
+    monkeypatch.setattr(numpy_arrays, "NumpyArrays", Mangled)
     outcome = cli("export", finished, "--to", "numpy", "--out", tmp_path / "out")
     assert outcome.code == 1
     assert "failed its self-test" in outcome.error
@@ -76,12 +80,20 @@ def test_a_failed_self_test_is_our_mistake(cli, finished, tmp_path, monkeypatch)
         (["--to", "pgvector", "--out", "x", "--prefix", "a;"], "prefix='a;'"),
     ],
 )
-def test_wrong_wishes(cli, finished, tmp_path, monkeypatch, extra, message):
+def test_wrong_options(cli, finished, tmp_path, monkeypatch, extra, message):
     monkeypatch.chdir(tmp_path)
     outcome = cli("export", finished, *extra)
     assert outcome.code == 2
     assert message in outcome.error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_method_without_embeddings_is_refused(cli, clicks, tmp_path):
+    run = tmp_path / "run"
+    assert cli("train", clicks, *CLICK_COLUMNS, "--model", "item-knn", "--out", run).code == 0
+    outcome = cli("export", run, "--to", "numpy", "--out", tmp_path / "out")
+    assert outcome.code == 2
+    assert "item-knn does not score by embeddings" in outcome.error
 
 
 def test_a_run_that_is_not_one(cli, tmp_path):
@@ -90,6 +102,6 @@ def test_a_run_that_is_not_one(cli, tmp_path):
     assert "is not a folder" in outcome.error
 
 
-def test_the_card_of_a_folder_is_the_one_shown(cli, finished, tmp_path):
-    shown = cli("export", finished, "--to", "parquet", "--out", tmp_path / "out", "--json").json["card"]
-    assert json.loads((tmp_path / "out" / "card.json").read_bytes()) == shown
+def test_the_metadata_of_a_folder_is_the_one_shown(cli, finished, tmp_path):
+    shown = cli("export", finished, "--to", "parquet", "--out", tmp_path / "out", "--json").json["metadata"]
+    assert json.loads((tmp_path / "out" / "metadata.json").read_bytes()) == shown

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -6,6 +7,7 @@ import pytest
 
 from rankformer.cli.main import run
 from rankformer.errors import TrainingError
+from rankformer.models.registry import MODELS
 
 COMMANDS = [
     [],
@@ -68,7 +70,8 @@ def test_the_spin_count_is_set_before_torch_is_there():
         "import os, sys; import rankformer.cli.main; "
         "sys.exit(os.environ['GOMP_SPINCOUNT'] != '20000' or 'torch' in sys.modules)"
     )
-    assert python("-c", script, env={"PATH": ""}).returncode == 0
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    assert python("-c", script, env=environment).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_each_kind_of_problem_has_its_exit_code(cli, monkeypatch, problem, code,
     def fail(*_, **__):
         raise problem
 
-    monkeypatch.setattr("rankformer.runs.run.load_run", fail)
+    monkeypatch.setattr("rankformer.runs.saved.load_run", fail)
     outcome = cli("recommend", "x", "--all")
     assert outcome.code == code
     assert "Traceback" not in outcome.err
@@ -136,21 +139,41 @@ def test_a_reader_that_leaves_is_no_error(finished):
         assert process.stderr.read() == b""
 
 
-def test_models_tell_their_settings(cli):
-    outcome = cli("models", "--json")
-    methods = {method["name"]: method for method in outcome.json}
-    assert {"rankformer", "popularity"} <= set(methods)
-    for method in methods.values():
-        assert set(method) == {"name", "paper", "settings"}
-        for setting in method["settings"].values():
-            assert set(setting) == {"default", "type", "description"}
-            assert setting["description"]
-    assert methods["rankformer"]["settings"]["batch_size"]["type"] == "int or none"
-    assert methods["rankformer"]["settings"]["negatives"]["type"] == "push or none or pull"
+def test_models_are_one_line_each_without_torch():
+    script = (
+        "import sys; from rankformer.cli.main import run; code = run(['models', '--json']); "
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    done = python("-c", script)
+    assert done.returncode == 0, done.stderr
+    methods = json.loads(done.stdout)
+    assert [method["name"] for method in methods] == list(MODELS)
+    for method in methods:
+        assert set(method) == {"name", "title", "summary"}
+        assert method["title"] == MODELS[method["name"]].title
+        assert method["summary"].endswith(".")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_tells_its_settings(cli, name):
+    method = cli("models", name, "--json").json
+    assert set(method) == {"name", "title", "summary", "paper", "settings"}
+    assert (method["name"], method["paper"]) == (name, MODELS[name].paper)
+    assert not {"seed", "device"} & set(method["settings"])
+    for setting in method["settings"].values():
+        assert set(setting) == {"default", "type", "description"}
+        assert setting["description"]
+
+
+def test_types_of_settings_are_written_as_a_user_would(cli):
+    settings = cli("models", "rankformer", "--json").json["settings"]
+    assert settings["batch_size"]["type"] == "int or none"
+    assert settings["negatives"]["type"] == "push or none or pull"
 
 
 def test_models_by_name(cli):
-    assert [method["name"] for method in cli("models", "rankformer", "--json").json] == ["rankformer"]
+    listed = cli("models").out
+    assert all(name in listed for name in MODELS)
     shown = cli("models", "rankformer").out
     assert "num_layers" in shown
     assert "popularity" not in shown

@@ -1,5 +1,7 @@
 import pytest
 
+from rankformer.planning.probe import Cost
+
 from .conftest import CLICK_COLUMNS, TINY
 
 
@@ -24,7 +26,7 @@ def test_a_plan_tells_memory_time_and_whether_it_fits(planned):
     ):
         assert words in outcome.out
     assert "it fits: " in outcome.out
-    assert "continued" not in outcome.out
+    assert "extrapolated" not in outcome.out
     assert outcome.err == ""
 
 
@@ -37,40 +39,64 @@ def test_json_has_every_number_and_nothing_else(planned):
     assert (document["data"], document["model"], document["fits"]) == ("clicks", "rankformer", True)
     assert (document["users"], document["items"]) == (12, 10)
     assert document["limit"] == 2 * 10**12
-    assert document["memory"]["basis"] == "counted"
+    assert document["samples"] == [document["interactions"]]
+    assert document["memory"]["basis"] == "measured"
     assert sum(document["memory"]["parts"].values()) <= document["memory"]["peak"]
-    assert set(document["seconds"]) == {"epoch", "validation", "timed_pairs"}
+    assert set(document["seconds"]) == {"setup", "epoch", "validation"}
     assert document["seconds_in_all"] > 0
     assert document["changes"] == []
 
 
 def test_what_is_too_large_is_told_what_to_change(planned, monkeypatch):
-    """With the process itself left out, so that settings matter at the size of a test."""
-    monkeypatch.setattr("rankformer.planning.plan.memory_now", lambda: 0)
-    monkeypatch.setattr("rankformer.planning.plan.peak_memory", lambda: 0)
-    large = ["--set", "embedding_dim=128", "--set", "num_layers=6"]
-    peak = planned("--json", settings=large).json["memory"]["peak"]
-    document = planned("--json", "--memory", f"{int(peak * 0.95)}", settings=large).json
+    """With made-up measurements, so that settings matter at the size of a test."""
+
+    def cost(model, train, valid, changes):
+        growth = 10**12 // (2 if changes.get("activations") == "recompute" else 1)
+        return Cost(len(train), growth, 0.1, 0.1, 0.1)
+
+    monkeypatch.setattr("rankformer.planning.plan.probe", cost)
+    document = planned("--json", "--memory", "600GB").json
     assert document["fits"] is False
     assert document["changes"][0]["settings"] == {"activations": "recompute"}
-    shown = planned("--memory", f"{int(peak * 0.95)}", settings=large)
+    shown = planned("--memory", "600GB")
     assert shown.code == 0
-    assert "it does not fit: it needs" in shown.out
-    assert "it would fit with\n  --set activations=recompute" in shown.out
+    assert "it does not fit: it needs 100" in shown.out
+    assert "it would fit with --set activations=recompute   50" in shown.out
 
 
 def test_what_no_setting_can_make_fit_is_said_to_be_so(planned):
     outcome = planned("--memory", "1MB")
     assert outcome.code == 0
-    assert "no change of settings is enough; use fewer pairs" in outcome.out
+    assert "no change of settings is enough; use fewer interactions" in outcome.out
 
 
-def test_a_model_without_a_count_is_measured_and_says_so(planned):
-    settings = ["--set", "embedding_dim=8", "--set", "epochs=2"]
-    outcome = planned("--model", "mf", "--memory", "1MB", settings=settings)
+def test_a_log_too_large_to_measure_is_extrapolated_and_says_so(planned, monkeypatch):
+    monkeypatch.setattr("rankformer.planning.plan.FIRST_SIZE", 20)
+    monkeypatch.setattr("rankformer.planning.plan.probe", lambda model, train, *_: Cost(len(train), 100, 1.0, 1.0, 1.0))
+    assert "extrapolated from samples of " in planned().out
+
+
+@pytest.mark.parametrize("model", ["mf", "dualvae"])
+def test_every_trained_model_has_a_plan(planned, model):
+    outcome = planned("--model", model, settings=["--set", "embedding_dim=8", "--set", "epochs=2"])
     assert outcome.code == 0
-    assert "no count is written for mf" in outcome.out
-    assert "try a smaller --set embedding_dim=..." in outcome.out
+    assert "an epoch takes about" in outcome.out
+
+
+def test_a_model_of_ones_own_has_a_plan(planned, tmp_path, monkeypatch):
+    text = "from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n"
+    text += 'class OwnToo(MatrixFactorization):\n    name = "own-too"\n'
+    (tmp_path / "own_model_too.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    document = planned("--model", "own_model_too:OwnToo", "--json", settings=["--set", "epochs=2"]).json
+    assert (document["model"], document["epochs"]) == ("own-too", 2)
+
+
+def test_a_method_that_is_solved_says_so(planned):
+    outcome = planned("--model", "ease", settings=())
+    assert outcome.code == 0
+    assert "ease is solved, not trained in epochs: the solution takes about" in outcome.out
+    assert "an epoch" not in outcome.out
 
 
 def test_a_config_file_is_taken_as_train_takes_it(planned, tmp_path):
@@ -84,8 +110,6 @@ def test_a_config_file_is_taken_as_train_takes_it(planned, tmp_path):
     ("arguments", "message"),
     [
         (["--model", "rankfromer"], "did you mean 'rankformer'?"),
-        (["--model", "popularity"], "popularity is not trained in epochs"),
-        (["--model", "dualvae"], "dualvae has steps of its own kind"),
         (["--memory", "plenty"], "expected a size such as 16GB"),
         (["--set", "activations=float16"], "activations"),
         (["--set", "width=3"], "width"),

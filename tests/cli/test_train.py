@@ -4,10 +4,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
-
-from rankformer.cli.progress import TrainingProgress
 
 from .conftest import CLICK_COLUMNS, TINY, write_clicks
 
@@ -94,7 +93,7 @@ def test_a_configuration_file(cli, clicks, tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_wish_is_one_line_and_writes_nothing(cli, clicks, tmp_path, extra, message):
+def test_a_wrong_request_is_one_line_and_writes_nothing(cli, clicks, tmp_path, extra, message):
     arguments = [*CLICK_COLUMNS, *TINY, *extra]
     outcome = cli("train", clicks, "--out", tmp_path / "run", *arguments)
     assert outcome.code == 2
@@ -163,7 +162,7 @@ class TestTheFolderIsInUse:
         assert (outcome.code, outcome.json["seed"]) == (0, 4)
         assert (run / "notes.md").read_text(encoding="utf-8") == "mine"
 
-    def test_a_wrong_wish_does_not_cost_the_old_run(self, cli, clicks, run):
+    def test_a_wrong_request_does_not_cost_the_old_run(self, cli, clicks, run):
         assert cli(*self.arguments(clicks, run), "--overwrite", "--set", "tau=7").code == 2
         assert cli("train", "nothing.csv", "--out", run, "--overwrite").code == 2
         assert cli("recommend", run, "--user", "u1").code == 0
@@ -178,7 +177,7 @@ class TestTheFolderIsInUse:
         assert "cat.jpg" in outcome.error
         assert [entry.name for entry in folder.iterdir()] == ["cat.jpg"]
 
-    def test_a_file_in_the_place_of_the_folder(self, cli, clicks, tmp_path):
+    def test_a_file_instead_of_the_folder(self, cli, clicks, tmp_path):
         (tmp_path / "f").write_text("x", encoding="utf-8")
         assert "is a file" in cli(*self.arguments(clicks, tmp_path / "f")).error
 
@@ -190,11 +189,11 @@ class TestInterrupted:
     @pytest.fixture
     def interrupt_after(self, monkeypatch):
         def at(epoch):
-            def stop(self, event):
+            def stop(event):
                 if event["epoch"] >= epoch:
                     raise KeyboardInterrupt
 
-            monkeypatch.setattr(TrainingProgress, "__call__", stop)
+            monkeypatch.setattr("rankformer.cli.train.progress_of", lambda *_, **__: nullcontext(stop))
             return monkeypatch
 
         return at
@@ -202,7 +201,7 @@ class TestInterrupted:
     def arguments(self, clicks, folder):
         return ["train", clicks, "--out", folder, "--seed", 3, *CLICK_COLUMNS, *TINY, "--json"]
 
-    def test_going_on_gives_the_same_run(self, cli, clicks, finished, tmp_path, interrupt_after):
+    def test_continuing_gives_the_same_run(self, cli, clicks, finished, tmp_path, interrupt_after):
         patch = interrupt_after(5)
         folder = tmp_path / "run"
         outcome = cli(*self.arguments(clicks, folder))

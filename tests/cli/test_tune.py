@@ -106,7 +106,19 @@ def test_a_space_of_ones_own(tune, tmp_path):
     assert {trial["settings"]["l2"] for trial in document["trials"]} <= {0.03, 1e-2}
 
 
-def test_epochs_are_a_bound_and_no_wish(tune, cli, clicks, tmp_path):
+def test_a_model_of_ones_own(cli, tune, clicks, folder, tmp_path, monkeypatch):
+    text = "from rankformer.models.matrix_factorization import MatrixFactorization\n\n\n"
+    text += 'class Own(MatrixFactorization):\n    name = "own"\n'
+    (tmp_path / "own_model.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert tune("--json", model="own_model:Own", trials=1).json["model"] == "own"
+    content = (folder / "best.toml").read_text(encoding="utf-8")
+    assert 'model = "own_model:Own"' in content
+    assert "rankformer tune " + str(clicks) + " --model own_model:Own" in content
+    assert cli("train", clicks, "--config", folder / "best.toml", "--out", tmp_path / "run").code == 0
+
+
+def test_epochs_are_an_upper_bound(tune, cli, clicks, tmp_path):
     document = tune("--set", "epochs=2", "--json", trials=1).json
     assert document["fixed"]["epochs"] == 2
 
@@ -142,7 +154,7 @@ def test_when_all_fail_there_is_nothing_to_choose(tune, folder):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_wish_is_one_line_and_writes_nothing(cli, clicks, folder, extra, message):
+def test_a_mistake_is_one_line_and_writes_nothing(cli, clicks, folder, extra, message):
     tiny = [] if "--model" in extra else TINY
     outcome = cli("tune", clicks, "--out", folder, "--model", "mf", *CLICK_COLUMNS, *tiny, "--epochs", 4, *extra)
     assert outcome.code == 2
@@ -220,7 +232,7 @@ def test_interrupted_it_says_how_to_go_on(tune, folder, monkeypatch, tmp_path):
     monkeypatch.setattr(TuningProgress, "note_event", stop)
     outcome = tune("--json")
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.err.splitlines()[-1] == f"stopped: 1 of 3 trials are in {folder}; run the same command to go on"
+    assert outcome.err.splitlines()[-1] == f"stopped: 1 of 3 trials are in {folder}; run the same command to continue"
     assert (folder / "best.toml").exists()
     monkeypatch.undo()
     resumed = tune("--json").json

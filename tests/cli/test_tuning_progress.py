@@ -4,7 +4,7 @@ import pytest
 
 from rankformer.cli import tuning_progress
 from rankformer.cli.tuning_progress import TuningProgress
-from rankformer.tuning.trials import Trial, best_of
+from rankformer.tuning.objective import Trial, best_of
 
 TRIALS = [
     Trial(0, "complete", {"l2": 0.5}, 0.25, 4, {4: 0.25}, 1.25),

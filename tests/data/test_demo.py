@@ -31,7 +31,7 @@ def test_sizes_and_readable_names():
     assert (log.num_users, log.num_items) == (900, 400)
     assert 20 <= len(log) / 900 <= 25
     assert [len(part) for part in parts] == pytest.approx([0.7 * len(log), 0.1 * len(log), 0.2 * len(log)], abs=1)
-    assert len(log.merge_repeats()) == len(log)
+    assert len(log.drop_duplicates()) == len(log)
     assert len(np.unique(parts.train.users)) == 900
     assert len(np.unique(parts.train.items)) == 400
     titles = log.item_titles.to_pylist()

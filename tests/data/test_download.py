@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rankformer.data.download import DownloadLimits, download_dataset, download_file, git_blob_sha1
-from rankformer.data.registry import DATASETS, DataFile
+from rankformer.data.download import DownloadLimits, download_dataset, download_file
+from rankformer.data.registry import DATASETS, DataFile, git_blob_sha1
 from rankformer.errors import ConfigError, DownloadError
 
 BODY = bytes(range(256)) * 1000
@@ -86,9 +86,12 @@ def test_blob_sha1_is_gits(tmp_path):
 
 def test_whole_file_with_progress(server, tmp_path):
     seen = []
-    assert fetch(server, tmp_path, progress=lambda done, total: seen.append((done, total))).read_bytes() == BODY
-    assert seen[-1] == (len(BODY), len(BODY))
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert (
+        fetch(server, tmp_path, progress=lambda name, done, total: seen.append((name, done, total))).read_bytes()
+        == BODY
+    )
+    assert seen[-1] == ("train.txt", len(BODY), len(BODY))
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
     assert [path.name for path in tmp_path.iterdir()] == ["train.txt"]
 
 
@@ -101,7 +104,7 @@ def test_slow_server(server, tmp_path):
 def test_without_length_the_total_is_unknown(server, tmp_path):
     server.length = False
     totals = set()
-    fetch(server, tmp_path, progress=lambda _done, total: totals.add(total))
+    fetch(server, tmp_path, progress=lambda _name, _done, total: totals.add(total))
     assert totals == {None}
 
 
@@ -170,7 +173,7 @@ def test_cut_offs_without_end_are_given_up_and_the_part_stays(server, tmp_path):
     server.send = 0
     (tmp_path / "train.txt.part").write_bytes(BODY[:100])
     with pytest.raises(
-        DownloadError, match=r"gave up after repeated tries with 100 bytes .* run the same command again"
+        DownloadError, match=r"gave up after several attempts with 100 bytes .* run the same command again"
     ):
         fetch(server, tmp_path)
     assert len(server.asked) == 2
@@ -180,21 +183,21 @@ def test_cut_offs_without_end_are_given_up_and_the_part_stays(server, tmp_path):
 def test_a_few_bytes_each_time_end_at_some_point(server, tmp_path):
     server.send = 10
     with pytest.raises(DownloadError, match="gave up"):
-        fetch(server, tmp_path, limits=DownloadLimits(attempts=2, wait=0.001, most_attempts=5))
+        fetch(server, tmp_path, limits=DownloadLimits(attempts=2, wait=0.001, max_attempts=5))
     assert len(server.asked) == 5
 
 
 def test_silence_counts_as_cut_off(server, tmp_path):
     server.pause = 0.6
     with pytest.raises(DownloadError, match="timed out"):
-        fetch(server, tmp_path, limits=DownloadLimits(attempts=1, wait=0.01, timeout=0.2, most_attempts=1))
+        fetch(server, tmp_path, limits=DownloadLimits(attempts=1, wait=0.01, timeout=0.2, max_attempts=1))
 
 
 @pytest.mark.parametrize("length", [True, False])
 def test_files_beyond_the_limit_are_refused(server, tmp_path, length):
     server.length = length
     with pytest.raises(DownloadError, match="limit of 1,000"):
-        fetch(server, tmp_path, limits=DownloadLimits(attempts=1, most_bytes=1000))
+        fetch(server, tmp_path, limits=DownloadLimits(attempts=1, max_bytes=1000))
     assert not (tmp_path / "train.txt").exists()
 
 
@@ -233,5 +236,5 @@ def test_datasets_that_cannot_be_downloaded(tmp_path):
         download_dataset("demo", tmp_path)
     with pytest.raises(DownloadError, match="no published file has its valid part"):
         download_dataset("yelp2018-lightgcn", tmp_path)
-    with pytest.raises(ConfigError, match="no dataset is called"):
+    with pytest.raises(ConfigError, match="'nope' is not a known dataset"):
         download_dataset("nope", tmp_path)

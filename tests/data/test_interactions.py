@@ -59,11 +59,11 @@ def test_k_core_refuses_zero_and_keeps_titles_aligned():
 
 
 @given(PAIRS, st.data())
-def test_merge_repeats_sums_weights_and_keeps_latest_time(pairs, data):
+def test_drop_duplicates_sums_weights_and_keeps_latest_time(pairs, data):
     times = data.draw(st.lists(st.integers(-50, 50), min_size=len(pairs), max_size=len(pairs)))
     weights = data.draw(st.lists(st.integers(0, 9), min_size=len(pairs), max_size=len(pairs)))
     log = log_of(pairs, times=np.array(times), weights=np.array(weights, dtype=np.float32))
-    merged = log.merge_repeats()
+    merged = log.drop_duplicates()
     total, latest = Counter(), {}
     for pair, time, weight in zip(pairs, times, weights, strict=True):
         total[pair] += weight
@@ -74,11 +74,18 @@ def test_merge_repeats_sums_weights_and_keeps_latest_time(pairs, data):
     assert merged.num_items == log.num_items
 
 
-def test_merge_repeats_invents_no_weights():
-    merged = log_of([(0, 0), (0, 0)]).merge_repeats()
+def test_drop_duplicates_invents_no_weights():
+    merged = log_of([(0, 0), (0, 0)]).drop_duplicates()
     assert len(merged) == 1
     assert merged.weights is None
     assert merged.times is None
+
+
+def test_drop_duplicates_within_parts():
+    log = log_of([(0, 0), (0, 0), (1, 0), (0, 0)], weights=np.array([1, 2, 3, 4], dtype=np.float32))
+    merged = log.drop_duplicates(np.array([0, 0, 1, 1]))
+    assert raw_pairs(merged) == [(0, 0), (1, 0), (0, 0)]
+    assert merged.weights.tolist() == [3, 3, 4]
 
 
 def test_min_weight_keeps_the_border_and_drops_vanished_ids():
@@ -139,7 +146,7 @@ def test_pandas_dates_keep_their_order():
     assert Interactions.from_pandas(frame).times.tolist() == [1_577_923_200_000_000, 1_577_836_800_000_000]
 
 
-def test_whole_floats_are_integer_ids_and_gaps_are_refused():
+def test_floats_without_fractions_are_integer_ids_and_gaps_are_refused():
     assert raw_pairs(Interactions.from_pandas(pd.DataFrame({"user": [1.0, 2.0], "item": [1, 2]}))) == [(1, 1), (2, 2)]
     with pytest.raises(DataError, match=r"row 2: the user id is missing \(column 'user', 1 such rows\)"):
         Interactions.from_pandas(pd.DataFrame({"user": [1.0, None], "item": [1, 2]}))
@@ -171,7 +178,7 @@ def test_csr_values_are_weights():
     assert log.num_items == 3
 
 
-def test_csr_drops_stored_zeros_and_adds_repeats():
+def test_csr_drops_stored_zeros_and_adds_duplicates():
     matrix = scipy.sparse.coo_array(([1.0, 2.0, 0.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
     log = Interactions.from_csr(matrix)
     assert raw_pairs(log) == [(0, 1)]
@@ -193,7 +200,7 @@ def test_csr_with_infinite_value():
 
 def test_repr_says_sizes_and_not_arrays():
     log = log_of([(0, 4)] * 3, weights=np.ones(3, dtype=np.float32), name="clicks")
-    assert repr(log) == "Interactions(clicks: 3 pairs, 1 users x 5 items, weights)"
+    assert repr(log) == "Interactions(clicks: 3 interactions, 1 users x 5 items, weights)"
 
 
 def test_split_names_parts_and_shares_maps():

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankformer.data import Interactions
-from rankformer.data.text_lines import _tokenize_block
+from rankformer.data.readers import READERS, reader_by_suffix
+from rankformer.data.readers.lines import _tokenize_block
 from rankformer.errors import ConfigError, DataError
 
 
@@ -71,7 +72,7 @@ def test_integers_come_back_as_integers(folder, numbers):
 
 
 @pytest.mark.parametrize("odd", ["007", "+7", "7.0", " 7", "-0", "9223372036854775808", "1e3", "0x1F", "seven"])
-def test_one_id_that_is_no_canonical_integer_keeps_the_column_text(tmp_path, odd):
+def test_one_id_that_is_no_canonical_integer_keeps_the_column_of_strings(tmp_path, odd):
     assert raw_pairs(read(tmp_path, "a.csv", f"user,item\n7,1\n{odd},2\n")) == [("7", 1), (odd, 2)]
 
 
@@ -145,6 +146,17 @@ def test_pairs_of_lines(tmp_path):
     assert raw_pairs(read(tmp_path, "b.txt", "ann x\u00a0y\n")) == [("ann", "x\u00a0y")]
 
 
+def test_the_format_of_text_lines_can_be_left_to_the_reader(tmp_path):
+    assert raw_pairs(read(tmp_path, "a.log", "1 2\n3 4\n", format="txt")) == [(1, 2), (3, 4)]
+
+
+def test_a_reader_is_found_by_name_and_suffix(tmp_path):
+    assert list(READERS) == ["csv", "tsv", "inter", "parquet", "jsonl", "txt", "pairs", "adjacency"]
+    assert reader_by_suffix(tmp_path / "Clicks.CSV.gz").name == "csv"
+    assert reader_by_suffix(tmp_path / "clicks.gz") is None
+    assert all(reader_by_suffix(tmp_path / f"a{suffix}") is r for r in READERS.values() for suffix in r.suffixes)
+
+
 def test_pairs_with_weight_and_time_when_stated(tmp_path):
     log = read(tmp_path, "a.txt", "1 2 0.5 100\n3 4 1 90\n", format="pairs")
     assert raw_pairs(log) == [(1, 2), (3, 4)]
@@ -168,7 +180,7 @@ def test_tokens_are_those_of_split(lines, ends_with_newline):
 
 
 def test_blocks_are_cut_between_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("rankformer.data.text_lines.BLOCK_BYTES", 5)
+    monkeypatch.setattr("rankformer.data.readers.lines.BLOCK_BYTES", 5)
     pairs = [(number, number * 37) for number in range(50)]
     assert raw_pairs(read(tmp_path, "a.txt", "".join(f"{u} {i}\n" for u, i in pairs))) == pairs
 
@@ -218,12 +230,18 @@ def test_merge_on_reading(tmp_path):
         ("a.csv", b"us\xffer,item\n1,2\n", r"line 1 is not UTF-8"),
         ("a.csv", "user,item\n1,2\n,4\n,5\n", r"a\.csv line 3: the user id is missing \(column 'user', 2 such rows\)"),
         ("a.csv", 'user,item\n"a\nb",2\n\nc,\n', "line 5: the item id is missing"),
-        ("a.csv", "user,item,rating\n1,2,3\n1,3,good\n", r"line 3: weight 'good' in column 'rating' is not a number"),
-        ("a.csv", "user,item,rating\n1,2,3\n1,3,nan\n", r"line 3: weight 'nan' .* not finite"),
-        ("a.csv", "user,item,rating\n1,2,3\n1,3,1e300\n", r"line 3: weight '1e300' .* not finite"),
+        (
+            "a.csv",
+            "user,item,rating\n1,2,3\n1,3,good\n",
+            r"line 3: weight 'good' in column 'rating' is not a finite number",
+        ),
+        ("a.csv", "user,item,rating\n1,2,3\n1,3,nan\n", r"line 3: weight 'nan' .* is not a finite number"),
+        ("a.csv", "user,item,rating\n1,2,3\n1,3,1e300\n", r"line 3: weight '1e300' .* is not a finite number"),
         ("a.csv", "user,item,rating\n1,2,3\n1,3,\n", r"line 3: weight '' "),
-        ("a.csv", "user,item,time\n1,2,3\n1,3,noon\n", r"line 3: time 'noon' .* neither a number nor an ISO date"),
+        ("a.csv", "user,item,time\n1,2,3\n1,3,noon\n", r"line 3: time 'noon' .* is not a finite number or an ISO date"),
         ("a.csv", "user,item,time\n1,2,3\n1,3,inf\n", r"line 3: time 'inf'"),
+        ("a.csv", "user,item,time\n1,2,3\n1,3,4\n1,4,2020-01-01\n", r"line 4: time '2020-01-01'"),
+        ("a.csv", "user,user,item\n1,2,3\n", r"more than one column 'user'"),
         ("a.csv", "alice,tea\nbob,cake\n", r"cannot tell whether the first line \(alice, tea\) is a header"),
         ("a.csv", "who,what\n1,2\n", r"no user column: found columns 'who', 'what'"),
         ("a.tsv", "user\titem\n1\t2\t3\n", r"line 2 has 3 fields where 2 were expected: '1\\\\t2\\\\t3'"),
@@ -239,9 +257,13 @@ def test_merge_on_reading(tmp_path):
         ("a.txt", "\n \n", "only blank lines"),
         ("a.txt", b"1 2\n\xff 4\n", r"a\.txt: line 2 is not UTF-8"),
         ("a.txt", "1 2 3\n4 5 6\n", 'has 3 fields on every line: state format="pairs"'),
-        ("a.txt", "1 2\n1 3\n1 4 5\n", r"line 3 has 3 fields where pairs have two, and users repeat.*'1 4 5'"),
-        ("a.txt", "1 2 3\n\n2 x\n", r"line 3: 'x' is not a whole number from 0"),
-        ("a.txt", "1 2 3\n-2 4\n", r"line 2: '-2' is not a whole number from 0"),
+        (
+            "a.txt",
+            "1 2\n1 3\n1 4 5\n",
+            r"line 3 has 3 fields where pairs have two, and users occur more than once.*'1 4 5'",
+        ),
+        ("a.txt", "1 2 3\n\n2 x\n", r"line 3: 'x' is not an integer from 0"),
+        ("a.txt", "1 2 3\n-2 4\n", r"line 2: '-2' is not an integer from 0"),
         ("a.txt", "1\n2\n", "users but no items"),
     ],
 )

@@ -16,9 +16,9 @@ def test_names_and_files_are_complete():
             assert all(len(file.blob_sha1) == 40 for file in dataset.files)
     hashes = [file.blob_sha1 for dataset in DATASETS.values() for file in dataset.files if file.blob_sha1]
     assert len(set(hashes)) == 12
-    assert DATASETS["epinions"].num_pairs == 301_378
-    assert DATASETS["yelp2018"].num_pairs == 1_970_721
-    assert DATASETS["demo"].num_pairs is None
+    assert DATASETS["epinions"].num_interactions == 301_378
+    assert DATASETS["yelp2018"].num_interactions == 1_970_721
+    assert DATASETS["demo"].num_interactions is None
 
 
 def test_cache_folder_follows_the_environment():
@@ -51,5 +51,5 @@ def test_not_found_says_where_and_how(tmp_path):
 
 
 def test_unknown_name():
-    with pytest.raises(ConfigError, match="no dataset is called 'x'; expected one of demo"):
+    with pytest.raises(ConfigError, match="'x' is not a known dataset; expected one of demo"):
         dataset_named("x")

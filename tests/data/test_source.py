@@ -4,8 +4,8 @@ import os
 import numpy as np
 import pytest
 
-from rankformer.data import DATASETS, DataSource, load_log
-from rankformer.data.download import git_blob_sha1
+from rankformer.data import DATASETS, DataSource
+from rankformer.data.registry import git_blob_sha1
 from rankformer.errors import ConfigError, DataError
 
 needs_files = pytest.mark.skipif(
@@ -32,7 +32,7 @@ def test_one_file_is_split_as_said(folder):
     path = folder(log_csv="user,item\n" + "".join(f"{n},{n % 3}\n" for n in range(20))) / "log.csv"
     parts = DataSource(source=path, parts=(0.5, 0.25, 0.25), split_seed=4).load()
     assert [len(part) for part in parts] == [10, 5, 5]
-    assert parts.fingerprint == load_log(path).split(parts=(0.5, 0.25, 0.25), seed=4).fingerprint
+    assert parts.fingerprint == DataSource(source=path).load_log().split(parts=(0.5, 0.25, 0.25), seed=4).fingerprint
     assert parts.train.name == "log/train"
 
 
@@ -45,7 +45,7 @@ def test_folder_has_one_vocabulary_over_its_parts(folder):
     assert parts.test.num_items == 4
 
 
-def test_one_odd_id_in_test_makes_all_parts_text(folder):
+def test_one_odd_id_in_test_makes_all_parts_strings(folder):
     parts = DataSource(source=folder(train_txt="7 1\n", test_txt="007 1\n")).load()
     assert raw_pairs(parts.train) == [("7", 1)]
     assert raw_pairs(parts.test) == [("007", 1)]
@@ -103,6 +103,7 @@ def test_absolute_paths_do_not_depend_on_the_current_folder(folder, monkeypatch)
     [
         ({"source": "x", "splitt": "last"}, "unknown setting 'splitt'; did you mean 'split'"),
         ({"source": "x", "split": "rnd"}, r"split='rnd': input should be 'random'"),
+        ({"source": "x", "format": "excel"}, "format='excel' is unknown; expected one of csv, tsv"),
         ({"source": "x", "k_core": 0}, "k_core=0: input should be greater than or equal to 1"),
         ({"source": "x", "min_weight": float("inf")}, "min_weight=inf"),
         ({"source": "x", "parts": (0.5, 0.1, 0.1)}, "sum to 1"),
@@ -157,6 +158,8 @@ def test_unknown_source_suggests_a_name():
         DataSource(source="epinion").load()
     with pytest.raises(DataError, match="registered names are demo, ali-display"):
         DataSource(source="zzz").load()
+    with pytest.raises(DataError, match="'zzz' is not a known dataset, folder or file"):
+        DataSource(source="zzz").load()
 
 
 def test_registered_sets_keep_gaps_and_refuse_columns(tmp_path, monkeypatch):
@@ -170,7 +173,7 @@ def test_registered_sets_keep_gaps_and_refuse_columns(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="user='u': epinions is registered"):
         DataSource(source="epinions", user="u").load()
     (tmp_path / "epinions" / "test.txt").write_text("x 2\n")
-    with pytest.raises(DataError, match="expected whole numbers from 0"):
+    with pytest.raises(DataError, match="expected integers from 0"):
         DataSource(source="epinions").load()
 
 
@@ -186,7 +189,7 @@ def test_registered_sets_keep_gaps_and_refuse_columns(tmp_path, monkeypatch):
 def test_real_datasets(name, users, items, used_users, used_items):
     source = DataSource(source=name)
     parts, log = source.load(), source.load_log()
-    assert [len(part) for part in parts] == [file.lines for file in DATASETS[name].files]
+    assert [len(part) for part in parts] == [file.num_interactions for file in DATASETS[name].files]
     assert (log.num_users, log.num_items) == (users, items) == (DATASETS[name].num_users, DATASETS[name].num_items)
     assert (len(np.unique(log.users)), len(np.unique(log.items))) == (used_users, used_items)
 
@@ -201,6 +204,6 @@ def test_real_files_match_the_registered_checksums():
 
 
 @needs_files
-def test_real_ali_display_repeats_lines():
+def test_real_ali_display_has_duplicates():
     parts = DataSource(source="ali-display").load()
-    assert [len(part) - len(part.merge_repeats()) for part in parts] == [5_296, 110, 418]
+    assert [len(part) - len(part.drop_duplicates()) for part in parts] == [5_296, 110, 418]

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from rankformer.data import Interactions
-from rankformer.data.writers import write_log
+from rankformer.data.writers import write_table
 from rankformer.errors import DataError
 
 
@@ -19,7 +19,7 @@ def test_what_is_written_reads_back_the_same(tmp_path, name):
         }
     )
     log = Interactions.from_arrow(table)
-    write_log(log, tmp_path / "deep" / name)
+    write_table(log.to_arrow(), tmp_path / "deep" / name)
     again = Interactions.read(tmp_path / "deep" / name)
     assert again.fingerprint == log.fingerprint
     assert again.item_titles.to_pylist() == [None, "four", "nine"]
@@ -27,4 +27,4 @@ def test_what_is_written_reads_back_the_same(tmp_path, name):
 
 def test_unknown_extension(tmp_path):
     with pytest.raises(DataError, match=r"cannot write '\.xlsx'"):
-        write_log(Interactions.from_indices([0], [0]), tmp_path / "a.xlsx")
+        write_table(Interactions.from_indices([0], [0]).to_arrow(), tmp_path / "a.xlsx")

@@ -29,14 +29,14 @@ def descending(train):
     return Recommender(Embeddings(torch.ones(train.num_users, 1), scores), train.user_ids, train.item_ids, train)
 
 
-def test_train_items_are_masked_and_only_users_with_test_lines_count():
+def test_train_items_are_masked_and_only_users_with_test_interactions_count():
     train = log([(0, 0), (1, 2)])
-    # User 0: list 1 2, test 1 -> recall 1. User 2: list 0 1, test 0 and 4 -> recall 1/2. User 1 has no test line.
+    # User 0: list 1 2, test 1 -> recall 1. User 2: list 0 1, test 0 and 4 -> recall 1/2. User 1 has none.
     result = evaluate(descending(train), log([(0, 1), (2, 0), (2, 4)]), metrics=["recall@2", "mrr@2"])
     assert result.users.tolist() == [0, 2]
     assert result.per_user["recall@2"].tolist() == [1.0, 0.5]
     assert result.metrics == {"recall@2": 0.75, "mrr@2": 1.0}
-    assert (result.protocol.users, result.protocol.test_lines) == (2, 3)
+    assert (result.protocol.users, result.protocol.test_interactions) == (2, 3)
 
 
 def test_mask_choices_change_the_lists_as_named():
@@ -48,13 +48,13 @@ def test_mask_choices_change_the_lists_as_named():
     assert value == {"none": pytest.approx(1 / 3), "train": 0.5, "train+valid": 1.0}
 
 
-def test_repeated_test_lines_count_in_lines_but_not_in_distinct():
+def test_duplicates_count_in_counts_but_not_in_distinct():
     names = ["recall@5", "recall_capped@5", "ndcg@5", "map@5"]
     result = evaluate(descending(log([])), log([(0, 0), (0, 0)]), metrics=names)
-    # Ideal DCG over two lines: 1 + 1/log2(3) = 1.63093; found 1.
+    # Ideal DCG over two interactions: 1 + 1/log2(3) = 1.63093; found 1.
     ndcg = pytest.approx(1 / (1 + 1 / np.log2(3)))
     assert result.metrics == {"recall@5": 1.0, "recall_capped@5": 0.5, "ndcg@5": ndcg, "map@5": 1.0}
-    assert result.protocol.test_lines == 2
+    assert result.protocol.test_interactions == 2
 
 
 def test_a_test_pair_that_is_also_in_train_is_masked_and_never_hit():
@@ -79,7 +79,7 @@ def test_other_numbering_is_translated_by_raw_id_and_unknown_ids_are_counted():
     train = Interactions(
         np.array([0], np.int32), np.array([0], np.int32), IdMap(pa.array(["a", "b"])), IdMap(pa.array(["i", "j", "k"]))
     )
-    # Order reversed, one stranger on each side. Lines: b-k, b-new, stranger-j, a-j.
+    # Order reversed, one stranger on each side. Interactions: b-k, b-new, stranger-j, a-j.
     test = Interactions(
         np.array([1, 1, 0, 2], np.int32),
         np.array([1, 0, 2, 2], np.int32),
@@ -93,20 +93,20 @@ def test_other_numbering_is_translated_by_raw_id_and_unknown_ids_are_counted():
     np.testing.assert_allclose(result.per_user["mrr@3"], [1.0, 1 / 3])
     protocol = result.protocol
     assert (protocol.users, protocol.users_unknown) == (2, 1)
-    assert (protocol.test_lines, protocol.test_lines_unknown) == (3, 1)
-    assert "1 users unknown, 1 test lines unknown" in protocol.line()
+    assert (protocol.test_interactions, protocol.test_interactions_unknown) == (3, 1)
+    assert "1 users unknown, 1 test interactions unknown" in protocol.line()
 
 
-def test_empty_or_foreign_test_parts_are_refused():
+def test_empty_or_foreign_test_parts_are_rejected():
     recommender = descending(log([(0, 0)]))
-    with pytest.raises(DataError, match="has no lines"):
+    with pytest.raises(DataError, match="has no interactions"):
         evaluate(recommender, log([]))
     ids = IdMap(pa.array(["x"]))
     with pytest.raises(DataError, match="not one user"):
         evaluate(recommender, Interactions(np.zeros(1, np.int32), np.zeros(1, np.int32), ids, ids))
 
 
-def test_wrong_masks_and_metrics_are_refused():
+def test_wrong_masks_and_metrics_are_rejected():
     recommender, test = descending(log([(0, 0)])), log([(0, 1)])
     with pytest.raises(ConfigError, match=r"choose one of train, train\+valid, none"):
         evaluate(recommender, test, mask="all")
@@ -136,7 +136,16 @@ def test_protocol_is_one_line_and_json_ready():
     result = evaluate(descending(log([(0, 0)])), test, seed=7)
     line = result.protocol.line()
     assert "\n" not in line
-    for part in ("toy/test", "k=20", "mask=train", "1 users", "1 test lines", "seed=7", "ties by item index", "cpu"):
+    for part in (
+        "toy/test",
+        "k=20",
+        "mask=train",
+        "1 users",
+        "1 test interactions",
+        "seed=7",
+        "ties by item index",
+        "cpu",
+    ):
         assert part in line
     assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
     assert set(result.protocol.versions) == {"rankformer", "torch", "python"}
@@ -144,7 +153,7 @@ def test_protocol_is_one_line_and_json_ready():
     assert str(result).splitlines()[1] == f"[{line}]"
 
 
-def test_split_hash_ignores_row_order_and_sees_every_changed_line():
+def test_split_hash_ignores_row_order_and_sees_every_changed_interaction():
     def hash_of(train_pairs, test_pairs):
         return evaluate(descending(log(train_pairs)), log(test_pairs)).protocol.split_hash
 

@@ -19,22 +19,22 @@ def hits_of(*rows):
     return np.array([[mark == "x" for mark in row] for row in rows])
 
 
-def outcome_of(hits, lines, distinct, num_items=50):
+def outcome_of(hits, counts, distinct, num_items=50):
     lists = np.tile(np.arange(hits.shape[1]), (len(hits), 1))
-    return Outcome(hits, lists, np.asarray(lines), np.asarray(distinct), np.ones(num_items, dtype=np.int64))
+    return Outcome(hits, lists, np.asarray(counts), np.asarray(distinct), np.ones(num_items, dtype=np.int64))
 
 
 def test_ndcg_by_hand():
-    # "x.x" with 2 lines: (1/log2(2) + 1/log2(4)) / (1/log2(2) + 1/log2(3)) = 1.5 / (1 + 0.63093) = 0.91972
+    # "x.x" with 2 interactions: (1/log2(2) + 1/log2(4)) / (1/log2(2) + 1/log2(3)) = 1.5 / (1 + 0.63093) = 0.91972
     # ".x." with 1 line: (1/log2(3)) / 1 = 0.63093
-    # "xxx" with 9 lines: the ideal is cut at K=3, so 1
+    # "xxx" with 9 interactions: the ideal is cut at K=3, so 1
     values = metrics.ndcg(hits_of("x.x", ".x.", "xxx"), np.array([2, 1, 9]))
     np.testing.assert_allclose(values, [1.5 / (1 + 1 / LOG3), 1 / LOG3, 1.0], rtol=1e-12)
     np.testing.assert_allclose(values, [0.91972, 0.63093, 1.0], atol=1e-5)
 
 
-def test_repeated_test_lines_lower_ndcg_and_recall_capped_but_not_recall():
-    # One distinct item, on two lines, found at rank 1. Ideal DCG over two lines: 1 + 1/log2(3) = 1.63093.
+def test_duplicates_lower_ndcg_and_recall_capped_but_not_recall():
+    # One distinct item, in two interactions, found at rank 1. Ideal DCG over two interactions: 1 + 1/log2(3) = 1.63093.
     hits = hits_of("x..")
     np.testing.assert_allclose(metrics.ndcg(hits, np.array([2])), [1 / (1 + 1 / LOG3)])
     assert metrics.recall(hits, np.array([1])).tolist() == [1.0]
@@ -62,7 +62,7 @@ def test_average_precision_by_hand():
 
 
 def test_coverage_novelty_and_gini_by_hand():
-    # Places: item 0 three times, item 1 once, one empty place; catalogue of 4 items with 4, 2, 2, 0 training lines.
+    # Listed: item 0 three times, item 1 once, one missing item; catalogue of 4 items with 4, 2, 2, 0 interactions.
     lists = np.array([[0, 1], [0, -1], [0, -1]])
     assert metrics.coverage(lists, 4) == 0.5
     # Shares 4/8 and 2/8: bits 1 and 2; the mean of 1 1 1 2 is 1.25.
@@ -84,7 +84,7 @@ def test_lists_without_any_item_are_zero_not_a_division_error():
 
 @st.composite
 def rankings(draw):
-    """A hit matrix with truth sizes that allow it, without repeated lines."""
+    """A hit matrix with truth sizes that allow it, without duplicates."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num_users, cutoff = draw(st.integers(1, 8)), draw(st.integers(1, 25))
     hits = rng.random((num_users, cutoff)) < draw(st.sampled_from([0.05, 0.3, 0.9]))

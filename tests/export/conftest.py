@@ -15,11 +15,11 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.runs.run import Run, save_run
+from rankformer.runs.saved import Run, save_run
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.recommender import Recommender
 
-USERS, ITEMS, WIDTH = 130, 45, 8
+USERS, ITEMS, DIMENSION = 130, 45, 8
 # Everything that COPY, SQL, psql or a careless reader could trip over; the rest of the items have plain names.
 ODD_TEXTS = [
     "",
@@ -62,7 +62,7 @@ def odd_items():
     return ids, titles
 
 
-def make_run(user_ids=None, item_ids=None, titles=None, width=WIDTH, dtype=torch.float32, seed=0, vectors=None):
+def make_run(user_ids=None, item_ids=None, titles=None, dimension=DIMENSION, dtype=torch.float32, seed=0, vectors=None):
     user_map = IdMap(pa.array(range(USERS)) if user_ids is None else user_ids)
     item_map = IdMap(pa.array([f"item-{number}" for number in range(ITEMS)]) if item_ids is None else item_ids)
     n, m = len(user_map), len(item_map)
@@ -70,7 +70,7 @@ def make_run(user_ids=None, item_ids=None, titles=None, width=WIDTH, dtype=torch
     pairs = rng.integers(0, n, 60).astype(np.int32), rng.integers(0, m, 60).astype(np.int32)
     history = Interactions(*pairs, user_map, item_map, item_titles=titles, name="log")
     if vectors is None:
-        vectors = [torch.randn(size, width, generator=generator, dtype=dtype) for size in (n, m)]
+        vectors = [torch.randn(size, dimension, generator=generator, dtype=dtype) for size in (n, m)]
     recommender = Recommender(Embeddings(*vectors), user_map, item_map, history)
     settings = {"tau": 0.4, "note": "it's ☃\n\\ $$"}
     return Run("toy", settings, seed, recommender, data={"fingerprint": "f" * 64}, versions={"rankformer": "0"})

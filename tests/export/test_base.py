@@ -1,4 +1,4 @@
-"""What the formats share."""
+"""What the targets share."""
 
 import numpy as np
 import pyarrow as pa

@@ -6,7 +6,7 @@ import pytest
 from rankformer.export.exporter import export_run
 from rankformer.export.faiss_index import FaissIndex
 
-from .conftest import ITEMS, WIDTH, make_run, needed
+from .conftest import DIMENSION, ITEMS, make_run, needed
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_an_exact_index_of_inner_products(faiss, saved, tmp_path):
     export_run(saved(), FaissIndex(), tmp_path / "out")
     index = faiss.read_index(str(tmp_path / "out" / "items.faiss"))
     assert isinstance(index, faiss.IndexFlatIP)
-    assert (index.metric_type, index.d, index.ntotal) == (faiss.METRIC_INNER_PRODUCT, WIDTH, ITEMS)
+    assert (index.metric_type, index.d, index.ntotal) == (faiss.METRIC_INNER_PRODUCT, DIMENSION, ITEMS)
     scores, rows = index.search(np.load(tmp_path / "out" / "users.npy")[:5], 6)
     recommender = make_run().recommender
     expected = recommender.recommend(range(5), 6, include_seen=True).table
@@ -33,7 +33,7 @@ def test_an_index_of_another_metric_fails_the_self_test(faiss, saved, tmp_path):
     class ByDistance(FaissIndex):
         def write(self, contents, folder):
             super().write(contents, folder)
-            index = faiss.IndexFlatL2(WIDTH)
+            index = faiss.IndexFlatL2(DIMENSION)
             index.add(contents.tables.items.vectors)
             faiss.write_index(index, str(folder / "items.faiss"))
 

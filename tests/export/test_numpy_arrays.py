@@ -16,5 +16,5 @@ def test_plain_arrays_with_their_ids(saved, tmp_path):
         array = np.load(out / f"{side}s.npy", allow_pickle=False)
         assert array.dtype == np.float32
         assert array.flags.c_contiguous
-        assert np.array_equal(array, getattr(run.recommender.scorer, f"{side}s").numpy())
+        assert np.array_equal(array, getattr(run.recommender.embeddings, f"{side}s").numpy())
         assert pq.read_table(out / f"{side}_ids.parquet")["id"].combine_chunks().equals(ids.ids)

@@ -8,15 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankformer.export.exporter import export_run
-from rankformer.export.parquet import Parquet
+from rankformer.export.parquet import ParquetFiles
 
-from .conftest import WIDTH, make_run, odd_items
+from .conftest import DIMENSION, make_run, odd_items
 
 
 @pytest.fixture
 def exported(saved, tmp_path):
     ids, titles = odd_items()
-    export_run(saved(item_ids=ids, titles=titles), Parquet(), tmp_path / "out")
+    export_run(saved(item_ids=ids, titles=titles), ParquetFiles(), tmp_path / "out")
     return tmp_path / "out"
 
 
@@ -26,7 +26,7 @@ def test_columns_and_their_types(exported):
     assert items.column_names == ["id", "title", "vector"]
     assert items.schema.field("id").type == pa.string()
     vector = items.schema.field("vector").type
-    assert (vector.value_type, vector.list_size) == (pa.float32(), WIDTH)
+    assert (vector.value_type, vector.list_size) == (pa.float32(), DIMENSION)
 
 
 def test_another_reader_finds_the_vectors(exported):
@@ -35,10 +35,10 @@ def test_another_reader_finds_the_vectors(exported):
     table = polars.read_parquet(exported / "items.parquet")
     assert table["id"].to_list() == ids.to_pylist()
     assert table["title"].to_list() == titles.to_pylist()
-    assert np.array_equal(table["vector"].to_numpy(), make_run(item_ids=ids).recommender.scorer.items.numpy())
+    assert np.array_equal(table["vector"].to_numpy(), make_run(item_ids=ids).recommender.embeddings.items.numpy())
 
 
-def test_the_card_stands_in_the_files_too(exported):
-    card = json.loads((exported / "card.json").read_bytes())
+def test_the_metadata_stands_in_the_files_too(exported):
+    metadata = json.loads((exported / "metadata.json").read_bytes())
     for name in ("users.parquet", "items.parquet"):
-        assert json.loads(pq.read_schema(exported / name).metadata[b"rankformer"]) == card
+        assert json.loads(pq.read_schema(exported / name).metadata[b"rankformer"]) == metadata

@@ -1,4 +1,4 @@
-"""The SQL stream: its shape here, its life in a real PostgreSQL with the extension."""
+"""The SQL stream: its shape, what a real PostgreSQL with the extension makes of it, and `dsn`."""
 
 import json
 
@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import ConfigError, DataError, RankformerError
 from rankformer.export.contents import read_contents
 from rankformer.export.exporter import export_run
 from rankformer.export.pgvector import PgVector, statements
 from rankformer.export.self_test import count_ties
 
-from .conftest import ITEMS, USERS, make_run, odd_items
-from .test_sql_ids import KINDS
+from .conftest import ITEMS, USERS, make_run, needed, odd_items
+from .test_postgres_text import KINDS
 
 
 def stream_of(run, tmp_path, prefix="rankformer_"):
@@ -34,14 +34,14 @@ def test_names_stay_within_what_postgresql_keeps(saved, tmp_path):
     assert len(name) <= 63
 
 
-@pytest.mark.parametrize(("width", "indexed"), [(2000, True), (2001, False)])
-def test_the_index_ends_where_pgvector_ends(saved, tmp_path, width, indexed):
-    vectors = [torch.ones(2, width), torch.ones(2, width)]
+@pytest.mark.parametrize(("dimension", "indexed"), [(2000, True), (2001, False)])
+def test_the_index_ends_where_pgvector_ends(saved, tmp_path, dimension, indexed):
+    vectors = [torch.ones(2, dimension), torch.ones(2, dimension)]
     run = saved(user_ids=pa.array([1, 2]), item_ids=pa.array([1, 2]), vectors=vectors)
     assert ("CREATE INDEX" in stream_of(run, tmp_path).read_text()) == indexed
 
 
-def test_vectors_that_are_too_wide(saved, tmp_path):
+def test_vectors_of_too_many_dimensions(saved, tmp_path):
     vectors = [torch.ones(1, 16_001), torch.ones(1, 16_001)]
     run = saved(user_ids=pa.array([1]), item_ids=pa.array([1]), vectors=vectors)
     with pytest.raises(DataError, match="at most 16000"):
@@ -88,17 +88,17 @@ class TestLoaded:
             full_name = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
             assert rows[0][1] == full_name.get(sql_type, "time without time zone" if sql_type == "time" else sql_type)
 
-    def test_titles_numbers_and_the_card(self, load):
+    def test_titles_numbers_and_metadata(self, load):
         ids, titles = odd_items()
         run, connection = load(item_ids=ids, titles=titles)
         rows = connection.execute("SELECT id, title, embedding::text FROM rankformer_items").fetchall()
         assert [row[0] for row in rows] == ids.to_pylist()
         assert [row[1] for row in rows] == titles.to_pylist()
         vectors = np.array([json.loads(row[2]) for row in rows], dtype=np.float32)
-        assert np.array_equal(vectors, make_run(item_ids=ids).recommender.scorer.items.numpy())
+        assert np.array_equal(vectors, make_run(item_ids=ids).recommender.embeddings.items.numpy())
         for table in ("rankformer_users", "rankformer_items"):
             comment = connection.execute(f"SELECT obj_description('{table}'::regclass)").fetchone()[0]
-            assert json.loads(comment) == {**read_contents(run).card, "to": "pgvector"}
+            assert json.loads(comment) == {**read_contents(run).metadata, "to": "pgvector"}
 
     def test_extreme_numbers(self, load):
         numbers = torch.tensor([[1e-45, 3.4028235e38, -0.0, 1.1754944e-38, 0.1]])
@@ -120,7 +120,7 @@ class TestLoaded:
 
         connection.execute("SET enable_indexscan = off")
         lists = [recommender.item_ids.index_of(ids).reshape(100, 20) for ids in (own, found())]
-        assert count_ties(recommender.scorer, users, *lists, "the server") == 0
+        assert count_ties(recommender.embeddings, users, *lists, "the server") == 0
         connection.execute("SET enable_indexscan = on; SET enable_seqscan = off")
         plan = "\n".join(row[0] for row in connection.execute("EXPLAIN " + query, (0,)))
         assert "rankformer_items_embedding_ip" in plan
@@ -150,3 +150,84 @@ class TestLoaded:
         found = [row[0] for row in connection.execute(names)]
         postgres.psql("-c", "DROP TABLE other_users, other_items")
         assert found == ["other_items", "other_users", "rankformer_items", "rankformer_users"]
+
+
+def tables_of(postgres):
+    return postgres.psql("-A", "-t", "-c", "SELECT relname FROM pg_class WHERE relname LIKE 'trial_%'").stdout
+
+
+def test_the_server_finds_our_lists_and_keeps_nothing(postgres, saved, tmp_path):
+    ids, titles = odd_items()
+    run = saved(item_ids=ids, titles=titles)
+    outcome = export_run(run, PgVector("trial_", postgres.dsn), tmp_path / "out.sql").self_test
+    assert outcome.users == 100
+    assert outcome.searches[0] == "numpy product"
+    assert outcome.searches[1].startswith("PostgreSQL 1")
+    assert "with pgvector 0" in outcome.searches[1]
+    assert tables_of(postgres) == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_takes_ids_of_every_kind(postgres, saved, tmp_path, kind):
+    ids = KINDS[kind][0]
+    outcome = export_run(saved(user_ids=ids, item_ids=ids), PgVector("trial_", postgres.dsn), tmp_path / "out.sql")
+    assert len(outcome.self_test.searches) == 2
+
+
+def test_tables_of_an_older_export_are_neither_asked_nor_touched(postgres, saved, tmp_path):
+    assert (
+        postgres.psql("-c", "CREATE TABLE trial_items (id text); INSERT INTO trial_items VALUES ('old')").returncode
+        == 0
+    )
+    try:
+        export_run(saved(), PgVector("trial_", postgres.dsn), tmp_path / "out.sql")
+        assert postgres.psql("-A", "-t", "-c", "SELECT * FROM trial_items").stdout == "old\n"
+    finally:
+        postgres.psql("-c", "DROP TABLE trial_items")
+
+
+def test_a_server_without_the_extension_is_left_without_it(postgres, saved, tmp_path):
+    assert postgres.psql("-c", "CREATE DATABASE fresh").returncode == 0
+    fresh = postgres.dsn.replace("dbname=postgres", "dbname=fresh")
+    assert len(export_run(saved(), PgVector(dsn=fresh), tmp_path / "out.sql").self_test.searches) == 2
+    count = postgres.psql(
+        "--dbname", fresh, "-A", "-t", "-c", "SELECT count(*) FROM pg_extension WHERE extname = 'vector'"
+    )
+    assert count.stdout == "0\n"
+
+
+def test_a_stream_that_the_server_reads_otherwise_is_refused(postgres, saved, tmp_path):
+    class Negated(PgVector):
+        """Its rows are in order, but a later statement turns the vectors around."""
+
+        def write(self, contents, folder):
+            super().write(contents, folder)
+            path = folder / self.files[0]
+            turned = "UPDATE trial_users SET embedding = embedding * array_fill(-1, ARRAY[8])::vector;\n"
+            path.write_text(
+                path.read_text(encoding="utf-8").replace("COMMIT;\n", turned + "COMMIT;\n"), encoding="utf-8"
+            )
+
+    with pytest.raises(RankformerError, match=r"self-test: PostgreSQL .* ranks otherwise than the run for 100 of 100"):
+        export_run(saved(), Negated("trial_", postgres.dsn), tmp_path / "out.sql")
+    assert not (tmp_path / "out.sql").exists()
+    assert tables_of(postgres) == ""
+
+
+def test_a_server_that_is_not_there(saved, tmp_path):
+    needed("psycopg")
+    with pytest.raises(ConfigError, match=r"the server of --dsn could not try the export: .*connection"):
+        export_run(saved(), PgVector(dsn=f"host={tmp_path} user=nobody password=secret"), tmp_path / "out.sql")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_server_that_refuses_the_stream(postgres, saved, tmp_path):
+    class Broken(PgVector):
+        def write(self, contents, folder):
+            super().write(contents, folder)
+            path = folder / self.files[0]
+            path.write_text(path.read_text(encoding="utf-8").replace("vector_ip_ops", "no_such_ops"), encoding="utf-8")
+
+    with pytest.raises(ConfigError, match='could not try the export: operator class "no_such_ops" does not exist'):
+        export_run(saved(), Broken("trial_", postgres.dsn), tmp_path / "out.sql")
+    assert tables_of(postgres) == ""

@@ -9,47 +9,48 @@ import pytest
 from rankformer.errors import ConfigError
 from rankformer.export.numpy_arrays import NumpyArrays
 from rankformer.export.pgvector import PgVector
-from rankformer.export.publish import building, check_target, publish
+from rankformer.export.publish import building, check_path, publish
 
 
-def make_export(folder):
+def make_export(folder, metadata="metadata.json"):
     folder.mkdir()
-    (folder / "card.json").write_text(json.dumps({"format": "rankformer-export", "files": ["card.json", "items.npy"]}))
+    (folder / metadata).write_text(json.dumps({"format": "rankformer-export", "files": [metadata, "items.npy"]}))
     (folder / "items.npy").write_text("old")
     return folder
 
 
 def test_a_free_place_is_fine(tmp_path):
-    check_target(tmp_path / "new", NumpyArrays(), overwrite=False)
+    check_path(tmp_path / "new", NumpyArrays(), overwrite=False)
 
 
 def test_a_place_that_is_taken(tmp_path):
     for target in (make_export(tmp_path / "old"), tmp_path):
         with pytest.raises(ConfigError, match="exists; use --overwrite"):
-            check_target(target, NumpyArrays(), overwrite=False)
+            check_path(target, NumpyArrays(), overwrite=False)
 
 
 def test_overwriting_an_export_or_an_empty_folder(tmp_path):
     (tmp_path / "empty").mkdir()
-    check_target(tmp_path / "empty", NumpyArrays(), overwrite=True)
-    check_target(make_export(tmp_path / "old"), NumpyArrays(), overwrite=True)
+    check_path(tmp_path / "empty", NumpyArrays(), overwrite=True)
+    check_path(make_export(tmp_path / "old"), NumpyArrays(), overwrite=True)
+    check_path(make_export(tmp_path / "of version 1", "card.json"), NumpyArrays(), overwrite=True)
     (tmp_path / "dump.sql").write_text("old")
-    check_target(tmp_path / "dump.sql", PgVector(), overwrite=True)
+    check_path(tmp_path / "dump.sql", PgVector(), overwrite=True)
 
 
 def test_nothing_else_is_overwritten(tmp_path):
     mine = make_export(tmp_path / "mixed")
     (mine / "thesis.tex").write_text("years of work")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "card.json").write_text('["not a card"]')
+    (tmp_path / "other" / "metadata.json").write_text('["not a metadata"]')
     for target in (mine, tmp_path / "other", tmp_path):
         with pytest.raises(ConfigError, match="holds other files"):
-            check_target(target, NumpyArrays(), overwrite=True)
+            check_path(target, NumpyArrays(), overwrite=True)
     with pytest.raises(ConfigError, match="is not a folder, which --to numpy writes"):
-        check_target(mine / "items.npy", NumpyArrays(), overwrite=True)
+        check_path(mine / "items.npy", NumpyArrays(), overwrite=True)
     for target in (mine, os.devnull):
         with pytest.raises(ConfigError, match="is not a file, which --to pgvector writes"):
-            check_target(type(mine)(target), PgVector(), overwrite=True)
+            check_path(type(mine)(target), PgVector(), overwrite=True)
 
 
 @pytest.mark.parametrize("before", ["nothing", "an export"])

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rankformer.errors import RankformerError, UserError
-from rankformer.export.base import write_table
+from rankformer.export.base import write_parquet
 from rankformer.export.contents import Contents, Tables, VectorTable, read_contents
-from rankformer.export.numpy_arrays import NumpyArrays, write_array
-from rankformer.export.parquet import Parquet
+from rankformer.export.numpy_arrays import NumpyArrays
+from rankformer.export.parquet import ParquetFiles
 from rankformer.export.self_test import count_ties, self_test
 from rankformer.scoring.embeddings import Embeddings
 
@@ -35,34 +35,34 @@ def swapped(rows):
 
 
 def swap_vectors(contents, folder):
-    write_array(folder / "items.npy", swapped(contents.tables.items.vectors))
+    np.save(folder / "items.npy", swapped(contents.tables.items.vectors))
 
 
 def round_vectors(contents, folder):
-    write_array(folder / "users.npy", contents.tables.users.vectors.astype(np.float16).astype(np.float32))
+    np.save(folder / "users.npy", contents.tables.users.vectors.astype(np.float16).astype(np.float32))
 
 
 def lose_a_row(contents, folder):
-    write_array(folder / "items.npy", contents.tables.items.vectors[:-1])
+    np.save(folder / "items.npy", contents.tables.items.vectors[:-1])
 
 
 def swap_ids(contents, folder):
     items = contents.tables.items
     order = pa.array([1, 0, *range(2, ITEMS)])
-    write_table(folder / "item_ids.parquet", {"id": items.ids.take(order), "title": items.titles}, contents)
+    write_parquet(folder / "item_ids.parquet", {"id": items.ids.take(order), "title": items.titles}, contents)
 
 
 def lose_titles(contents, folder):
-    write_table(folder / "item_ids.parquet", {"id": contents.tables.items.ids}, contents)
+    write_parquet(folder / "item_ids.parquet", {"id": contents.tables.items.ids}, contents)
 
 
 def change_a_title(contents, folder):
     items = contents.tables.items
-    write_table(folder / "item_ids.parquet", {"id": items.ids, "title": items.titles.fill_null("")}, contents)
+    write_parquet(folder / "item_ids.parquet", {"id": items.ids, "title": items.titles.fill_null("")}, contents)
 
 
 def change_the_ids_type(contents, folder):
-    write_table(folder / "user_ids.parquet", {"id": pa.array(["x"] * 130)}, contents)
+    write_parquet(folder / "user_ids.parquet", {"id": pa.array(["x"] * 130)}, contents)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_files_that_hold_something_else(saved, tmp_path, damage, message):
 def test_vectors_that_are_not_the_runs(saved, tmp_path):
     contents = read_contents(saved())
     users, items = contents.tables
-    other = Contents(Tables(VectorTable(users.ids, -users.vectors), items), contents.embeddings, contents.card)
-    Parquet().write(other, tmp_path)
+    other = Contents(Tables(VectorTable(users.ids, -users.vectors), items), contents.embeddings, contents.metadata)
+    ParquetFiles().write(other, tmp_path)
     with pytest.raises(RankformerError, match="ranks otherwise than the run for 100 of 100 users"):
-        self_test(other, Parquet(), tmp_path)
+        self_test(other, ParquetFiles(), tmp_path)
 
 
 # One user along the first axis; scores are the first column, lengths mostly the second.
@@ -106,7 +106,7 @@ def ties(found):
     return count_ties(EMBEDDINGS, np.array([0]), np.array([[0, 2, 1]]), np.array([found]), "a search")
 
 
-def test_equal_scores_may_change_places():
+def test_equal_scores_may_change_ranks():
     assert ties([0, 2, 1]) == 0
     assert ties([0, 1, 2]) == 2
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rankformer.layers.aspects import ACTIVATIONS, bent_products, mix_aspects, weighted_bags
+from rankformer.layers.aspects import ACTIVATIONS, mix_aspects, tanh_products, weighted_bags
 
 
 def test_bags_are_weighted_sums_of_rows_for_each_aspect():
@@ -16,16 +16,16 @@ def test_bags_are_weighted_sums_of_rows_for_each_aspect():
         torch.testing.assert_close(bags[aspect], expected)
 
 
-def test_products_are_bent_and_aspects_mixed():
+def test_products_pass_through_tanh_and_aspects_are_mixed():
     left, right, weights = torch.randn(3, 2, 4), torch.randn(3, 5, 4), torch.rand(3, 5)
-    bent = bent_products(left, right)
-    assert bent[2, 1, 4].item() == pytest.approx(torch.tanh(left[2, 1] @ right[2, 4]).item(), abs=1e-6)
-    torch.testing.assert_close(mix_aspects(bent, weights), torch.einsum("abm,am->bm", bent, weights))
+    values = tanh_products(left, right)
+    assert values[2, 1, 4].item() == pytest.approx(torch.tanh(left[2, 1] @ right[2, 4]).item(), abs=1e-6)
+    torch.testing.assert_close(mix_aspects(values, weights), torch.einsum("abm,am->bm", values, weights))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_leave_their_input_alone(name):
     values = torch.tensor([-1.0, 0.5])
-    bent = ACTIVATIONS[name](values)
-    assert bent[0] < bent[1]
+    activated = ACTIVATIONS[name](values)
+    assert activated[0] < activated[1]
     assert values.tolist() == [-1.0, 0.5]

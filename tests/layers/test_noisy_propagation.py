@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.noisy_propagation import Noise, NoisyLayers, noisy_last, noisy_mean, quiet_last, quiet_mean
+from rankformer.layers.noisy_propagation import (
+    Noise,
+    NoisyLayers,
+    noise_free_last,
+    noise_free_mean,
+    noisy_last,
+    noisy_mean,
+)
 from rankformer.layers.rank_attention_reference import count_matrix
 
 ENDS = {"mean": noisy_mean, "last": noisy_last}
@@ -76,7 +83,7 @@ def dense_pass(graph, z, layers, nodes, end):
         outputs.append(rows)
     at_nodes = [*(layer[nodes] for layer in outputs[:-1]), rows if end == "mean" else rows[nodes]]
     final = sum(at_nodes) / layers.num_layers if end == "mean" else rows
-    return final, at_nodes[layers.contrast_layer - 1], z[nodes]
+    return final, at_nodes[layers.cl_layer - 1], z[nodes]
 
 
 def values_and_gradient(run, z):
@@ -92,8 +99,8 @@ def values_and_gradient(run, z):
 @settings(max_examples=40, deadline=None)
 @given(passes(), st.integers(0, 2**31))
 def test_values_and_gradients_are_those_of_the_dense_equations(end, size, drawn, seed):
-    graph, nodes, num_layers, contrast_layer = drawn
-    layers = NoisyLayers(num_layers, contrast_layer, Noise(size, seed, 7))
+    graph, nodes, num_layers, cl_layer = drawn
+    layers = NoisyLayers(num_layers, cl_layer, Noise(size, seed, 7))
     z = random_rows(graph.num_nodes, seed)
     got, slope = values_and_gradient(lambda v: ENDS[end](graph, v, layers, nodes), z)
     wanted, dense_slope = values_and_gradient(lambda v: dense_pass(graph, v, layers, nodes, end), z)
@@ -103,32 +110,32 @@ def test_values_and_gradients_are_those_of_the_dense_equations(end, size, drawn,
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("contrast_layer", [1, 2, 3])
-def test_gradients_agree_with_finite_differences_while_the_noise_stands_still(graph, end, contrast_layer):
-    layers = NoisyLayers(3, contrast_layer, Noise(0.2, 3, 4))
+@pytest.mark.parametrize("cl_layer", [1, 2, 3])
+def test_gradients_agree_with_finite_differences_while_the_noise_stands_still(graph, end, cl_layer):
+    layers = NoisyLayers(3, cl_layer, Noise(0.2, 3, 4))
     z, nodes = random_rows(graph.num_nodes, 1, d=2).requires_grad_(), torch.tensor([11, 2, 5, 0])
     assert torch.autograd.gradcheck(lambda v: ENDS[end](graph, v, layers, nodes), z)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_without_noise_training_and_inference_are_the_means_and_powers_of_the_matrix(graph, num_layers):
-    z, quiet = random_rows(graph.num_nodes, 2), Noise(0.0, 0, 1)
+    z, silent = random_rows(graph.num_nodes, 2), Noise(0.0, 0, 1)
     powers = [torch.linalg.matrix_power(dense_matrix(graph), k) @ z for k in range(1, num_layers + 1)]
     for layer in range(1, num_layers + 1):
-        mean, contrast, start = noisy_mean(graph, z, NoisyLayers(num_layers, layer, quiet), every_node(graph))
+        mean, contrast, start = noisy_mean(graph, z, NoisyLayers(num_layers, layer, silent), every_node(graph))
         torch.testing.assert_close(mean, sum(powers) / num_layers)
         torch.testing.assert_close(contrast, powers[layer - 1])
         assert torch.equal(start, z)
-    torch.testing.assert_close(quiet_mean(graph, z, num_layers), sum(powers) / num_layers)
-    torch.testing.assert_close(quiet_last(graph, z, num_layers), powers[-1])
-    last = noisy_last(graph, z, NoisyLayers(num_layers, 1, quiet), every_node(graph))[0]
-    assert torch.equal(last, quiet_last(graph, z, num_layers))
+    torch.testing.assert_close(noise_free_mean(graph, z, num_layers), sum(powers) / num_layers)
+    torch.testing.assert_close(noise_free_last(graph, z, num_layers), powers[-1])
+    last = noisy_last(graph, z, NoisyLayers(num_layers, 1, silent), every_node(graph))[0]
+    assert torch.equal(last, noise_free_last(graph, z, num_layers))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_row_moves_by_the_size_of_the_noise_and_stays_in_its_orthant(graph, dtype):
     z = random_rows(graph.num_nodes, 3, d=64).to(dtype)
-    clean = quiet_last(graph, z, 1)
+    clean = noise_free_last(graph, z, 1)
     noisy = noisy_last(graph, z, NoisyLayers(1, 1, Noise(0.2, 0, 1)), every_node(graph))[0]
     touched = graph.degree > 0
     moves = (noisy - clean)[touched]
@@ -197,7 +204,7 @@ def test_noise_of_size_zero_changes_no_bit_and_a_zero_stays_a_zero():
 
 @pytest.mark.parametrize("layer", [-1, 0, 3])
 def test_a_view_that_is_no_layer_is_refused(layer):
-    with pytest.raises(ConfigError, match=rf"contrast_layer={layer}: .* one of the layers 1\.\.2"):
+    with pytest.raises(ConfigError, match=rf"cl_layer={layer}: .* one of the layers 1\.\.2"):
         NoisyLayers(2, layer, Noise(0.1, 0, 1))
 
 

@@ -14,13 +14,13 @@ LOG = repeated_log(40, 25, 220, repeats=20)
 VALID = repeated_log(40, 25, 60, seed=9)
 BY_ITEMS = [
     ItemKNN(neighbours=4),
-    ItemKNN(neighbours=4, repeats="count"),
+    ItemKNN(neighbours=4, duplicates="count"),
     EASE(regularization=2, keep=5),
-    EASE(regularization=2, keep=None, repeats="count"),
+    EASE(regularization=2, keep=None, duplicates="count"),
     GFCF(factors=4),
-    GFCF(factors=4, repeats="count"),
+    GFCF(factors=4, duplicates="count"),
 ]
-EVERY = [*BY_ITEMS, IALS(embedding_dim=4, weight=5, regularization=1, rounds=5)]
+EVERY = [*BY_ITEMS, IALS(embedding_dim=4, weight=5, regularization=1, iterations=5)]
 
 
 @pytest.mark.parametrize("model", EVERY, ids=repr)
@@ -53,7 +53,7 @@ def test_a_training_users_history_gets_that_users_list_and_scores(model):
 
 
 @pytest.mark.parametrize("model", EVERY, ids=repr)
-def test_the_shares_of_the_history_are_the_whole_score(model, tmp_path):
+def test_the_contributions_of_the_history_are_the_whole_score(model, tmp_path):
     model.fit(LOG).save(tmp_path / "run")
     scores = model.recommender.scorer.scores(torch.arange(40))
     for fitted in (model, load_model(tmp_path / "run")):
@@ -62,24 +62,24 @@ def test_the_shares_of_the_history_are_the_whole_score(model, tmp_path):
                 found = fitted.explain(user, item)
                 assert found.score == pytest.approx(float(scores[user, item]), abs=1e-5)
                 assert sum(reason.contribution for reason in found.reasons) == pytest.approx(found.score, abs=1e-5)
-                assert (found.own, found.crowd) == (0.0, 0.0)
+                assert (found.user_contribution, found.global_contribution) == (0.0, 0.0)
                 assert {reason.item_id for reason in found.reasons} == set(LOG.items[LOG.users == user].tolist())
 
 
 @pytest.mark.parametrize("model", BY_ITEMS, ids=repr)
-def test_a_share_is_what_the_score_loses_without_the_item(model):
-    """Weights between items do not depend on the history, so leaving an item out takes its share and no more."""
+def test_a_contribution_is_what_the_score_loses_without_the_item(model):
+    """Weights between items do not depend on the history, so leaving an item out takes its contribution and no more."""
     recommender = model.fit(LOG).recommender
     target = 6
     first, second, third = np.flatnonzero(recommender.scorer.matrix.column(target))[:3].tolist()
     history = [first, first, second, third]
-    whole = recommender.explain_history(history, target)
+    whole = recommender.explain(item=target, history=history)
     for left_out in (first, second, third):
-        rest = recommender.explain_history([item for item in history if item != left_out], target)
-        [share] = [reason.contribution for reason in whole.reasons if reason.item_id == left_out]
-        assert whole.score - rest.score == pytest.approx(share, abs=1e-12)
-    once = recommender.explain_history([first, second, third], target)
-    assert (once.score == pytest.approx(whole.score, abs=1e-12)) == (model.settings.repeats == "once")
+        rest = recommender.explain(item=target, history=[item for item in history if item != left_out])
+        [contribution] = [reason.contribution for reason in whole.reasons if reason.item_id == left_out]
+        assert whole.score - rest.score == pytest.approx(contribution, abs=1e-12)
+    once = recommender.explain(item=target, history=[first, second, third])
+    assert (once.score == pytest.approx(whole.score, abs=1e-12)) == (model.settings.duplicates == "once")
 
 
 @pytest.mark.parametrize("model", BY_ITEMS, ids=repr)

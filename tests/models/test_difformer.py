@@ -25,7 +25,8 @@ def graph():
 
 
 def network_of(graph, **settings):
-    return DIFFormerNetwork(graph.num_nodes, DIFFormerSettings(**{**SMALL, **settings}), seed=0).double()
+    settings = DIFFormerSettings(**{**SMALL, **settings})
+    return DIFFormerNetwork(graph.num_users, graph.num_items, settings).double()
 
 
 def final_rows(network, graph):
@@ -45,27 +46,27 @@ def states(network, graph):
 
 def by_hand(network, graph):
     """The specification's forward pass, with all pairs of nodes written out."""
-    knobs, weights = network.layers[0].settings, dict(network.named_parameters())
+    settings, weights = network.layers[0].settings, dict(network.named_parameters())
 
     def linear(name, rows):
         return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
     def norm(rows):
         centred = rows - rows.mean(1, keepdim=True)
-        return centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt() if knobs.use_layer_norm else rows
+        return centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt() if settings.use_layer_norm else rows
 
     y = source = norm(linear("input.linear", network.table)).clamp(min=0)
-    shape = graph.num_nodes, knobs.num_heads, knobs.hidden_dim
-    for number in range(knobs.num_layers):
+    shape = graph.num_nodes, settings.num_heads, settings.hidden_dim
+    for number in range(settings.num_layers):
         q, k = (linear(f"layers.{number}.attention.{part}", y).view(shape) for part in ("query", "key"))
-        v = linear(f"layers.{number}.attention.value", y).view(shape) if knobs.use_weight else y[:, None]
-        attention = sigmoid_attention if knobs.kernel == "sigmoid" else difformer_attention_reference
-        reached = attention(q, k, v, knobs.norm)
+        v = linear(f"layers.{number}.attention.value", y).view(shape) if settings.use_weight else y[:, None]
+        attention = sigmoid_attention if settings.kernel == "sigmoid" else difformer_attention_reference
+        reached = attention(q, k, v, settings.norm)
         near = torch.stack([self_loop_propagation(graph, head) for head in v.unbind(1)], dim=1)
-        g = knobs.graph_weight
-        step = ((1 - g) * reached + g * near if g > 0 else reached + near) if knobs.use_graph else reached
-        step = step.mean(1) + (source if knobs.use_source else 0)
-        y = norm(knobs.alpha * step + (1 - knobs.alpha) * y if knobs.use_residual else step)
+        g = settings.graph_weight
+        step = ((1 - g) * reached + g * near if g is not None else reached + near) if settings.use_graph else reached
+        step = step.mean(1) + (source if settings.use_source else 0)
+        y = norm(settings.update_weight * step + (1 - settings.update_weight) * y if settings.use_residual else step)
     return linear("output", y)
 
 
@@ -73,7 +74,7 @@ def by_hand(network, graph):
     "settings",
     [
         {},
-        {"num_layers": 3, "alpha": 0.2, "graph_weight": 0.8},
+        {"num_layers": 3, "update_weight": 0.2, "graph_weight": 0.8},
         {"num_heads": 3, "use_weight": True, "norm": "row"},
         {"num_heads": 2, "kernel": "sigmoid"},
         {"kernel": "sigmoid", "norm": "row", "use_source": True},
@@ -88,7 +89,8 @@ def test_the_network_is_the_one_of_the_paper(graph, settings):
 
 def test_the_defaults_are_those_that_the_search_starts_from():
     settings = DIFFormerSettings()
-    assert (settings.num_layers, settings.num_heads, settings.alpha, settings.graph_weight) == (2, 1, 0.5, -1)
+    assert (settings.num_layers, settings.num_heads, settings.update_weight) == (2, 1, 0.5)
+    assert settings.graph_weight is None
     assert (settings.kernel, settings.norm, settings.use_weight) == ("simple", "frobenius", False)
     assert settings.use_graph
     assert settings.use_residual
@@ -97,7 +99,7 @@ def test_the_defaults_are_those_that_the_search_starts_from():
 
 
 def test_steps_of_size_zero_leave_the_start_and_forget_the_edges(graph):
-    network = network_of(graph, alpha=0.0, use_layer_norm=False, num_layers=3)
+    network = network_of(graph, update_weight=0.0, use_layer_norm=False, num_layers=3)
     first, *_, last = states(network, graph)
     torch.testing.assert_close(last, first)
     other = BipartiteGraph.from_interactions(random_log(seed=5))
@@ -122,7 +124,7 @@ def test_the_order_of_users_and_items_does_not_matter():
 
 
 def test_the_graph_alone_at_full_steps_is_a_power_of_the_propagation(graph):
-    network = network_of(graph, graph_weight=1.0, alpha=1.0, use_layer_norm=False, num_layers=3)
+    network = network_of(graph, graph_weight=1.0, update_weight=1.0, use_layer_norm=False, num_layers=3)
     first, *_, last = states(network, graph)
     matrix = self_loop_propagation(graph, torch.eye(graph.num_nodes, dtype=torch.float64))
     torch.testing.assert_close(last, torch.linalg.matrix_power(matrix, 3) @ first)
@@ -133,28 +135,32 @@ def test_equal_shares_are_half_of_the_sum(graph):
     with torch.no_grad():
         half, whole = (
             network_of(graph, graph_weight=weight, num_heads=2, use_weight=True).layers[0].diffuse(graph, rows)
-            for weight in (0.5, -1.0)
+            for weight in (0.5, None)
         )
     torch.testing.assert_close(half, whole / 2)
 
 
 @pytest.mark.parametrize("kernel", ["simple", "sigmoid"])
-@pytest.mark.parametrize("alpha", [0.1, 0.5])
-def test_diffusion_never_spreads_the_nodes(graph, kernel, alpha):
-    network = network_of(graph, kernel=kernel, alpha=alpha, use_graph=False, use_layer_norm=False, num_layers=5)
+@pytest.mark.parametrize("update_weight", [0.1, 0.5])
+def test_diffusion_never_spreads_the_nodes(graph, kernel, update_weight):
+    network = network_of(
+        graph, kernel=kernel, update_weight=update_weight, use_graph=False, use_layer_norm=False, num_layers=5
+    )
     spreads = [(rows - rows.mean(0)).square().sum().item() for rows in states(network, graph)]
     assert spreads[0] > 0.1
     assert all(later < earlier for earlier, later in itertools.pairwise(spreads))
 
 
 def test_all_pairs_of_too_many_nodes_are_refused():
-    model = DIFFormer(kernel="sigmoid", embedding_dim=2)
+    settings = DIFFormerSettings(kernel="sigmoid", embedding_dim=2)
     with pytest.raises(ConfigError, match=r"all pairs of 4097 nodes .* at most 4096; use kernel='simple'"):
-        model.build(4097)
-    assert model.build(4096).table.shape == (4096, 2)
+        DIFFormerNetwork(4000, 97, settings)
+    assert DIFFormerNetwork(4000, 96, settings).table.shape == (4096, 2)
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 1.5}, {"graph_weight": 2}, {"num_heads": 0}, {"dropout": 1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"update_weight": 1.5}, {"graph_weight": 2}, {"graph_weight": -1}, {"num_heads": 0}, {"dropout": 1.0}]
+)
 def test_settings_without_a_meaning_are_refused(settings):
     with pytest.raises(ConfigError):
         DIFFormer(**settings)

@@ -36,14 +36,14 @@ def scores(model):
     return model.recommender.scorer.scores(torch.arange(LOG.num_users)).numpy()
 
 
-@pytest.mark.parametrize("repeats", ["once", "count"])
+@pytest.mark.parametrize("duplicates", ["once", "count"])
 @pytest.mark.parametrize("keep", [None, 23])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("float64", 2e-7)])
 @pytest.mark.parametrize("rows", [5, 512])
-def test_all_weights_are_those_of_the_closed_form(monkeypatch, repeats, keep, precision, tolerance, rows):
+def test_all_weights_are_those_of_the_closed_form(monkeypatch, duplicates, keep, precision, tolerance, rows):
     monkeypatch.setattr(ease, "_ROWS_AT_ONCE", rows)  # the triangles are mirrored block by block
-    model = EASE(regularization=REGULARIZATION, keep=keep, precision=precision, repeats=repeats).fit(LOG)
-    x, weights = closed_form(LOG, repeats == "count")
+    model = EASE(regularization=REGULARIZATION, keep=keep, precision=precision, duplicates=duplicates).fit(LOG)
+    x, weights = closed_form(LOG, duplicates == "count")
     assert isinstance(model.recommender.scorer.matrix, DenseWeights)
     np.testing.assert_allclose(stored(model), weights, rtol=0, atol=tolerance)
     np.testing.assert_allclose(scores(model), x @ weights, rtol=0, atol=20 * tolerance)

@@ -25,13 +25,15 @@ def dense(log, factors, weight, count):
 
 
 @pytest.mark.parametrize("shape", [(30, 18), (18, 30)])
-@pytest.mark.parametrize("knobs", [{"factors": 4}, {"factors": 4, "low_pass_weight": 2.0, "repeats": "count"}, {}])
-def test_scores_and_columns_are_those_of_the_dense_filter(shape, knobs):
+@pytest.mark.parametrize(
+    "settings", [{"factors": 4}, {"factors": 4, "low_pass_weight": 2.0, "duplicates": "count"}, {}]
+)
+def test_scores_and_columns_are_those_of_the_dense_filter(shape, settings):
     log = repeated_log(*shape, 130, repeats=15)
     x, weights = dense(
-        log, knobs.get("factors", 256), knobs.get("low_pass_weight", 0.3), knobs.get("repeats") == "count"
+        log, settings.get("factors", 256), settings.get("low_pass_weight", 0.3), settings.get("duplicates") == "count"
     )
-    scorer = GFCF(**knobs).fit(log).recommender.scorer
+    scorer = GFCF(**settings).fit(log).recommender.scorer
     np.testing.assert_allclose(scorer.scores(torch.arange(shape[0])).numpy(), x @ weights, rtol=1e-4, atol=2e-5)
     columns = np.stack([scorer.matrix.column(item) for item in range(shape[1])], axis=1)
     np.testing.assert_allclose(columns, weights, rtol=0, atol=1e-5)

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers.edge_attention import attention_weights
@@ -23,7 +24,7 @@ from rankformer.models.gformer import (
     rationale_loss,
     softmax_loss,
 )
-from rankformer.training.trainer import Batch, TrainingLoop
+from rankformer.training.trainer import TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,9 +37,8 @@ def graph():
 
 
 def network_of(graph, **settings):
-    model = GFormer(**{**SMALL, **settings})
-    network = model.build(graph.num_nodes)
-    model.initialise(network, graph)
+    network = GFormerNetwork(graph.num_users, graph.num_items, GFormerSettings(**{**SMALL, **settings}))
+    network.initialize(graph)
     return network
 
 
@@ -51,7 +51,8 @@ def test_the_defaults_are_those_of_the_official_code_but_for_what_validation_cho
     settings = GFormerSettings()
     assert (settings.embedding_dim, settings.num_layers, settings.num_heads) == (64, 5, 4)
     assert (settings.position_layers, settings.num_anchors, settings.resample_every) == (0, 32, 10)
-    assert (settings.learning_rate, settings.batch_size, settings.l2, settings.clip_norm) == (0.01, 4096, 1.5e-4, 20)
+    assert (settings.learning_rate, settings.batch_size, settings.clip_norm) == (0.01, 4096, 20)
+    assert settings.weight_decay == 3e-4
     assert (settings.uniformity, settings.independence, settings.rationale) == (0.03, 1e-3, 1)
     assert settings.sampling_shares() == gformer.SamplingShares(encoder=0.9, view=0.1, decoder=0.8, extra=0.5)
 
@@ -64,7 +65,7 @@ def test_settings_without_a_meaning_are_refused(settings):
         GFormer(**settings)
 
 
-def test_the_table_starts_in_xaviers_range_of_users_and_of_items(graph):
+def test_the_table_is_initialized_in_xaviers_range_of_users_and_of_items(graph):
     table = network_of(graph, embedding_dim=64).table.detach()
     for rows in (table[: graph.num_users], table[graph.num_users :]):
         bound = math.sqrt(6 / (len(rows) + 64))
@@ -172,7 +173,7 @@ def test_a_negative_like_the_positive_costs_the_rationale_the_logarithm_of_two(g
 
 
 def test_the_loss_is_the_weighted_sum_of_its_terms(graph):
-    weights = {"uniformity": 0.5, "independence": 0.3, "rationale": 0.2}
+    weights = {"uniformity": 0.5, "independence": 0.3, "rationale": 0.2, "weight_decay": 0.02}
     network = network_of(graph, **weights).double()
     batch = batch_of(graph, edges=(3, 1, 41))  # fewer than batch_size
     rows, triple = network.training_rows(network.draw(graph, batch)), triple_of(graph)
@@ -185,7 +186,7 @@ def test_the_loss_is_the_weighted_sum_of_its_terms(graph):
         + 0.2 * (3 / 8) * rationale_loss(rows, users, positives, negatives)
         + 0.01 * sum(parameter.square().sum() for parameter in learned)
     )
-    torch.testing.assert_close(network.loss(graph, batch, 0.01), expected)
+    torch.testing.assert_close(network.loss(graph, batch), expected)
 
 
 @pytest.mark.parametrize("self_feature", ["correct", "official"])
@@ -197,14 +198,15 @@ def test_the_gradient_of_the_whole_loss_agrees_with_finite_differences(graph, ed
         "view_share": 0.3,
         "independence": 0.5,
         "self_feature": self_feature,
+        "weight_decay": 0.2,
     }
     network = network_of(graph, **settings).double()
     with torch.no_grad():
         network.table.mul_(3)
-    network.loss(graph, batch_of(graph, 1, edges), 0.1)
+    network.loss(graph, batch_of(graph, 1, edges))
     batch = batch_of(graph, 2, edges)  # the draw of step 1 holds while parameters are moved
     learned = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
-    network.loss(graph, batch, 0.1).backward()
+    network.loss(graph, batch).backward()
     generator, step = torch.Generator().manual_seed(0), 1e-5
     for name, parameter in learned.items():
         direction = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
@@ -212,7 +214,7 @@ def test_the_gradient_of_the_whole_loss_agrees_with_finite_differences(graph, ed
         with torch.no_grad():
             for sign in (1, -2):
                 parameter.add_(sign * step * direction)
-                values.append(network.loss(graph, batch, 0.1).item())
+                values.append(network.loss(graph, batch).item())
             parameter.add_(step * direction)
         numeric = (values[0] - values[1]) / (2 * step)
         assert (parameter.grad * direction).sum().item() == pytest.approx(numeric, rel=1e-5, abs=1e-7), name
@@ -220,19 +222,19 @@ def test_the_gradient_of_the_whole_loss_agrees_with_finite_differences(graph, ed
 
 def test_a_step_moves_all_that_is_learned_and_leaves_the_scorer(graph):
     network = network_of(graph)
-    loop = TrainingLoop(network, graph, network.settings, seed=0)
+    loop = TrainingLoop(network, graph, network.settings)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     loop.one_step(torch.arange(8))
     moved = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
-    assert moved == {name for name in before if not name.startswith("scorer.")}
-    assert {name for name in before if name.startswith("scorer.")}
+    assert moved == {name for name in before if not name.startswith("score_positions.")}
+    assert {name for name in before if name.startswith("score_positions.")}
 
 
 def test_embeddings_fifty_times_as_long_still_have_finite_gradients(graph):
-    network = network_of(graph)
+    network = network_of(graph, weight_decay=2e-4)
     with torch.no_grad():
         network.table.mul_(50 / network.table.std())
-    loss = network.loss(graph, batch_of(graph), 1e-4)
+    loss = network.loss(graph, batch_of(graph))
     loss.backward()
     assert loss.isfinite()
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters() if parameter.requires_grad)
@@ -289,7 +291,7 @@ def test_attention_is_clipped_at_three(graph, monkeypatch):
     assert attention.max() == 3.0  # user 2 has only its loop, which 4 heads give weight 1 each
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
+def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
     data = random_log(), random_log(seed=1)
     settings = {**SMALL, "validate_every": 1, "learning_rate": 0.01}
     whole = GFormer(epochs=4, **settings).fit(*data, run_folder=tmp_path / "whole")
@@ -308,7 +310,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
 
 
 def test_the_network_is_built_the_same_way_from_the_same_seed(graph):
-    one, same, other = (GFormerNetwork(graph.num_nodes, GFormerSettings(), seed).state_dict() for seed in (0, 0, 1))
+    one, same, other = (
+        GFormerNetwork(graph.num_users, graph.num_items, GFormerSettings(seed=seed)).state_dict() for seed in (0, 0, 1)
+    )
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not any(torch.equal(one[name], other[name]) for name in one)
 

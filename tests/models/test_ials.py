@@ -7,7 +7,8 @@ from tests.repeated_logs import repeated_log
 
 from rankformer.errors import ConfigError
 from rankformer.models.ials import IALS
-from rankformer.scoring.fold_in import Histories, embed
+from rankformer.scoring.fold_in import embed
+from rankformer.scoring.histories import Histories
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -22,7 +23,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def model(log):
-    return IALS(embedding_dim=5, weight=WEIGHT, regularization=REGULARIZATION, rounds=80).fit(log)
+    return IALS(embedding_dim=5, weight=WEIGHT, regularization=REGULARIZATION, iterations=80).fit(log)
 
 
 def solve_dense(counts, fixed):
@@ -49,15 +50,15 @@ def test_the_users_solve_their_normal_equations_exactly_and_the_items_nearly(log
     assert np.abs(users).max() > 0.1
 
 
-def test_one_round_is_enough_for_users_that_fit_their_items(log):
-    """The last solve is exact however little the rounds before it did."""
-    model = IALS(embedding_dim=5, weight=WEIGHT, regularization=REGULARIZATION, rounds=1).fit(log)
+def test_one_iteration_is_enough_for_users_that_fit_their_items(log):
+    """The last solve is exact however little the iterations before it did."""
+    model = IALS(embedding_dim=5, weight=WEIGHT, regularization=REGULARIZATION, iterations=1).fit(log)
     users, items = (side.double().numpy() for side in (model.embeddings.users, model.embeddings.items))
     np.testing.assert_allclose(users, solve_dense(counts_of(log), items), rtol=0, atol=1e-6)
 
 
 def test_a_training_users_history_gives_back_its_row(log, model):
-    rows = embed(model.recommender.fold_in, Histories.of(log.users, log.items, log.num_users))
+    rows = embed(model.embeddings.fold_in, Histories.of(log.users, log.items, log.num_users))
     torch.testing.assert_close(rows.float(), model.embeddings.users, rtol=0, atol=1e-6)
 
 
@@ -67,11 +68,11 @@ def test_the_parts_of_the_history_sum_to_the_score(log, model):
         found = model.explain(user, item)
         assert sum(reason.contribution for reason in found.reasons) == pytest.approx(found.score, abs=1e-5)
         assert found.score == pytest.approx(float(scores[user, item]), abs=1e-9)
-        assert (found.own, found.crowd) == (0.0, 0.0)
+        assert (found.user_contribution, found.global_contribution) == (0.0, 0.0)
         assert {reason.item_id for reason in found.reasons} == set(log.items[log.users == user].tolist())
 
 
-@pytest.mark.parametrize("wrong", [{"weight": 0.5}, {"regularization": 0}, {"rounds": 0}, {"embedding_dim": 0}])
+@pytest.mark.parametrize("wrong", [{"weight": 0.5}, {"regularization": 0}, {"iterations": 0}, {"embedding_dim": 0}])
 def test_settings_without_a_solution_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         IALS(**wrong)

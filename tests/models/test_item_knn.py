@@ -40,12 +40,12 @@ def brute_force(log, neighbours, shrinkage, asymmetry, user_power, count):
         {"neighbours": 3, "shrinkage": 0.0},
         {"neighbours": 5, "asymmetry": 1.0},
         {"neighbours": 5, "asymmetry": 0.2, "user_power": 1.0},
-        {"neighbours": 4, "repeats": "count", "user_power": 0.5},
+        {"neighbours": 4, "duplicates": "count", "user_power": 0.5},
     ],
 )
 def test_scores_are_those_of_the_equations(knobs):
     settings = {"neighbours": 100, "shrinkage": 10.0, "asymmetry": 0.5, "user_power": 0.0, **knobs}
-    count = settings.pop("repeats", "once") == "count"
+    count = settings.pop("duplicates", "once") == "count"
     x, weights = brute_force(LOG, count=count, **settings)
     scorer = ItemKNN(**knobs).fit(LOG).recommender.scorer
     stored = np.stack([scorer.matrix.column(item) for item in range(14)], axis=1)

@@ -9,12 +9,12 @@ from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers.rank_attention_reference import count_matrix
 from rankformer.models.lightgcn import LightGCN, LightGCNNetwork, LightGCNSettings
 from rankformer.models.matrix_factorization import MatrixFactorization
-from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -42,7 +42,7 @@ def test_the_defaults_are_a_full_batch_and_what_validation_chose():
 @pytest.mark.parametrize("num_layers", [0, 1, 3])
 def test_the_network_is_the_mean_of_the_layers_of_the_paper(graph, num_layers):
     settings = LightGCNSettings(embedding_dim=6, num_layers=num_layers)
-    network = LightGCNNetwork(graph.num_nodes, settings, seed=0).double()
+    network = LightGCNNetwork(graph.num_users, graph.num_items, settings).double()
     positive = count_matrix(graph, torch.float64)
     scaled = positive * positive.sum(1, keepdim=True).clamp(min=1).rsqrt() * positive.sum(0).clamp(min=1).rsqrt()
     table = network.table.detach()
@@ -50,14 +50,15 @@ def test_the_network_is_the_mean_of_the_layers_of_the_paper(graph, num_layers):
     for _ in range(num_layers):
         users, items = layers[-1]
         layers.append((scaled @ items, scaled.T @ users))
-    got = network.embeddings(graph).detach()
+    got = network.scorer(graph).cpu()
     torch.testing.assert_close(got.users, torch.stack([users for users, _ in layers]).mean(0))
     torch.testing.assert_close(got.items, torch.stack([items for _, items in layers]).mean(0))
 
 
 @pytest.mark.parametrize("edges", [None, [3, 1, 41, 7, 7]], ids=["full batch", "mini-batch"])
 def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph, edges):
-    network = LightGCNNetwork(graph.num_nodes, LightGCNSettings(embedding_dim=3, num_layers=2), seed=0).double()
+    settings = LightGCNSettings(embedding_dim=3, num_layers=2, l2=0.1)
+    network = LightGCNNetwork(graph.num_users, graph.num_items, settings).double()
     batch = batch_of(graph, edges)
 
     def loss(table):
@@ -74,16 +75,16 @@ class Lossy(torch.nn.Module):
         self.network = network
 
     def forward(self, graph, batch):
-        return self.network.loss(graph, batch, 0.1)
+        return self.network.loss(graph, batch)
 
 
 def test_a_table_of_zeros_loses_the_logarithm_of_two(graph):
-    network = LightGCNNetwork(graph.num_nodes, LightGCNSettings(embedding_dim=3), seed=0)
+    network = LightGCNNetwork(graph.num_users, graph.num_items, LightGCNSettings(embedding_dim=3, l2=0.1))
     torch.nn.init.zeros_(network.table)
-    assert network.loss(graph, batch_of(graph), 0.1).item() == pytest.approx(math.log(2))
+    assert network.loss(graph, batch_of(graph)).item() == pytest.approx(math.log(2))
 
 
-def test_the_order_of_the_lines_does_not_matter():
+def test_the_order_of_the_interactions_does_not_matter():
     log = random_log()
     order = np.random.default_rng(1).permutation(len(log))
     first, second = (LightGCN(**SMALL).fit(part).embeddings for part in (log, log.rows(order)))

@@ -9,11 +9,11 @@ from torch.nn.functional import normalize
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers.degree_mask import mask_reference
 from rankformer.models.mgformer import MGFormer, MGFormerNetwork, MGFormerSettings
-from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,9 +32,9 @@ def graph():
 
 
 def network_of(graph, seed=0, **settings):
-    model = MGFormer(seed=seed, **{"embedding_dim": 6, "start": "normal", **settings})
-    network = model.build(graph.num_nodes)
-    model.initialise(network, graph)
+    settings = MGFormerSettings(seed=seed, **{"embedding_dim": 6, "initialization": "normal", **settings})
+    network = MGFormerNetwork(graph.num_users, graph.num_items, settings)
+    network.initialize(graph)
     with torch.no_grad():
         network.table.mul_(5)  # so that attention is far from even
     return network.double()
@@ -68,11 +68,11 @@ def test_the_defaults_are_a_reading_of_the_paper_and_what_validation_chose():
         2048,
         5e-3,
     )
-    assert (settings.projection, settings.mask, settings.residual, settings.objective) == (
+    assert (settings.projection, settings.mask, settings.residual, settings.loss) == (
         "simplex", "buckets", "token", "alignment",
     )  # fmt: skip
-    assert (settings.start, settings.schedule, settings.epochs) == ("xavier", "cosine", 50)
-    network = MGFormerNetwork(5, settings, seed=0)
+    assert (settings.initialization, settings.schedule, settings.epochs) == ("xavier-normal", "cosine", 50)
+    network = MGFormerNetwork(3, 2, settings)
     assert network.projection.shape == (64, 64)
     assert network.encoding.shape == (5, 64)
 
@@ -111,11 +111,11 @@ OPTIONS = [
     {"encoding_matrix": "normalized"},
     {"block": "transformer", "bias": True},
     {"residual": "none"},
-    {"residual": "table", "start": "xavier"},
+    {"residual": "table", "initialization": "xavier-normal"},
     {"projection": "gaussian", "num_features": 11},
     {"attention_scale": 0.1, "weights_gain": 0.5},
     {"redraw_every": 2, "sign_flips": True},
-    {"objective": "bpr", "l2": 0.01},
+    {"loss": "bpr", "l2": 0.01},
 ]
 
 
@@ -129,8 +129,8 @@ def test_some_nodes_get_the_rows_that_all_nodes_would(graph, options):
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_parameter_learns_and_nothing_else_does(graph, options):
-    network = network_of(graph, weight_decay=0.0, **options)
-    network.loss(graph, batch_of(graph, [3, 1, 41, 7, 7, 20]), 0.0).backward()
+    network = network_of(graph, weight_decay=0.0, **{"l2": 0.0, **options})
+    network.loss(graph, batch_of(graph, [3, 1, 41, 7, 7, 20])).backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
@@ -145,19 +145,19 @@ def test_every_option_trains_and_its_run_repeats(options):
     assert torch.equal(first.users, again.users)
 
 
-@pytest.mark.parametrize("objective", ["alignment", "bpr"])
-def test_all_edges_as_one_batch_and_the_full_batch_have_one_loss(graph, objective):
-    network = network_of(graph, objective=objective, weight_decay=0.1)
+@pytest.mark.parametrize("loss", ["alignment", "bpr"])
+def test_all_edges_as_one_batch_and_the_full_batch_have_one_loss(graph, loss):
+    network = network_of(graph, loss=loss, weight_decay=0.1, l2=0.1)
     full, listed = batch_of(graph), batch_of(graph, list(range(graph.num_edges)))
     assert torch.equal(full.negatives, listed.negatives)
-    losses = [network.loss(graph, batch, 0.1) for batch in (full, listed)]
+    losses = [network.loss(graph, batch) for batch in (full, listed)]
     gradients = [torch.autograd.grad(loss, network.table)[0] for loss in losses]
     torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-11)
 
 
-def test_the_loss_is_alignment_plus_half_gamma_times_both_uniformities_and_penalties(graph):
-    network, edges = network_of(graph, gamma=0.7, weight_decay=0.2), [3, 1, 41, 7, 7]
+def test_the_loss_is_alignment_plus_half_gamma_times_both_uniformities_and_regularization(graph):
+    network, edges = network_of(graph, gamma=0.7, weight_decay=0.2, l2=0.3), [3, 1, 41, 7, 7]
     users, items = graph.edge_users[edges].long(), graph.edge_items[edges].long()
     z = normalize(network.propagate(graph))
 
@@ -170,16 +170,16 @@ def test_the_loss_is_alignment_plus_half_gamma_times_both_uniformities_and_penal
     expected = expected + 0.3 / 10 * (network.table[users].square().sum() + network.table[items].square().sum())
     rest = [weights for name, weights in network.named_parameters() if name != "table"]
     expected = expected + 0.1 * sum(weights.square().sum() for weights in rest)
-    assert network.loss(graph, batch_of(graph, edges), 0.3).item() == pytest.approx(expected.item(), rel=1e-10)
+    assert network.loss(graph, batch_of(graph, edges)).item() == pytest.approx(expected.item(), rel=1e-10)
 
 
-def test_the_loss_does_not_see_the_length_of_the_vectors(graph):
+def test_the_loss_does_not_see_the_length_of_the_embeddings(graph):
     network = network_of(graph, residual="none", weight_decay=0.0)
     batch = batch_of(graph, [3, 1, 41, 7, 7])
-    before = network.loss(graph, batch, 0.0).item()
+    before = network.loss(graph, batch).item()
     with torch.no_grad():
         network.value.weight.mul_(3)
-    assert network.loss(graph, batch, 0.0).item() == pytest.approx(before, rel=1e-12)
+    assert network.loss(graph, batch).item() == pytest.approx(before, rel=1e-12)
 
 
 def test_numbering_the_nodes_otherwise_permutes_the_rows():
@@ -222,8 +222,8 @@ def test_cosine_scores_compare_directions(graph):
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(N + M, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("options", [{"redraw_every": 3, "sign_flips": True}, {"objective": "bpr"}], ids=str)
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, options):
+@pytest.mark.parametrize("options", [{"redraw_every": 3, "sign_flips": True}, {"loss": "bpr"}], ids=str)
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path, options):
     data = random_log(), random_log(seed=1)
     settings = {**SMALL, **options, "patience": 100}
     whole = MGFormer(**settings).fit(*data)
@@ -249,16 +249,17 @@ def test_a_saved_run_has_encoding_and_projection(tmp_path):
     assert {"encoding", "projection", "mask.levels", "table"} <= again.parameters().keys()
     graph = BipartiteGraph.from_interactions(random_log())
     with torch.no_grad():
-        rows = again._network.embeddings(graph)
+        rows = again.network.scorer(graph)
     torch.testing.assert_close(rows.users, model.embeddings.users)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"encoding_dim": 3}, "encoding_dim=3 cannot be added to tokens of width 64; use encoding='project'"),
+        ({"encoding_dim": 3}, "encoding_dim=3 cannot be added to tokens of dimension 64; use encoding='project'"),
         ({"embedding_dim": 1}, "needs embedding_dim of at least 2; use 'orthogonal'"),
         ({"gamma": -1}, "gamma=-1"),
+        ({"objective": "bpr"}, "unknown setting 'objective'"),
         ({"mask": "cosine"}, "mask='cosine'"),
     ],
 )

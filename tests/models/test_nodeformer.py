@@ -9,12 +9,18 @@ from torch.nn.functional import layer_norm
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers.kernel_attention import attention_reference
 from rankformer.layers.rank_attention_reference import count_matrix
-from rankformer.models.nodeformer import NodeFormer, NodeFormerSettings, edge_score, noise_weights
-from rankformer.training.trainer import Batch
+from rankformer.models.nodeformer import (
+    NodeFormer,
+    NodeFormerNetwork,
+    NodeFormerSettings,
+    edge_score,
+    noise_weights,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,7 +41,8 @@ def graph():
 
 
 def network_of(graph, seed=0, **settings):
-    network = NodeFormer(seed=seed, **{**SMALL, **settings}).build(graph.num_nodes)
+    settings = NodeFormerSettings(seed=seed, **{**SMALL, "l2": 0.1, **settings})
+    network = NodeFormerNetwork(graph.num_users, graph.num_items, settings)
     with torch.no_grad():
         network.table.mul_(10)
     return network.double()
@@ -86,7 +93,7 @@ def dense_layer(layer, graph, rows, projection, weights, attention=1.0):
 def test_the_defaults_are_what_validation_chose():
     settings = NodeFormerSettings()
     assert (settings.num_layers, settings.num_heads, settings.num_features, settings.num_samples) == (2, 1, 30, 5)
-    assert (settings.tau, settings.edge_weight, settings.bias_order, settings.bias_transform) == (
+    assert (settings.temperature, settings.edge_weight, settings.bias_order, settings.bias_transform) == (
         0.25,
         0.1,
         1,
@@ -171,7 +178,7 @@ def test_equal_keys_make_every_share_one_of_all_nodes(graph):
 
 @pytest.mark.parametrize("edges", [None, [3, 1, 40, 7, 7]], ids=["full batch", "mini-batch"])
 def test_the_edge_loss_is_added_with_its_weight(graph, edges):
-    losses = [network_of(graph, edge_weight=weight).loss(graph, batch_of(graph, edges), 0.1) for weight in (0, 1, 2.5)]
+    losses = [network_of(graph, edge_weight=weight).loss(graph, batch_of(graph, edges)) for weight in (0, 1, 2.5)]
     assert losses[1] > losses[0]
     torch.testing.assert_close(losses[2] - losses[0], 2.5 * (losses[1] - losses[0]))
 
@@ -190,7 +197,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_parameter_learns_and_no_projection_does(graph, options):
     network = network_of(graph, **options)
-    network.loss(graph, batch_of(graph), 0.1).backward()
+    network.loss(graph, batch_of(graph)).backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
@@ -207,19 +214,19 @@ def test_every_option_trains_and_its_run_repeats(options):
 
 
 def test_the_draws_of_a_step_depend_on_seed_and_step_alone(graph):
-    network = network_of(graph)
+    network = network_of(graph, l2=0.0)
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    losses = [network.loss(graph, batch_of(graph, step=step), 0.0).item() for step in (1, 2, 1)]
+    losses = [network.loss(graph, batch_of(graph, step=step)).item() for step in (1, 2, 1)]
     assert losses[0] == losses[2] != losses[1]
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_answers_have_no_noise_and_their_own_projection(graph):
-    network = network_of(graph, dropout=0.5)
+    network = network_of(graph, dropout=0.5, l2=0.0)
     with torch.no_grad():
         before = network.propagate(graph)
-        network.loss(graph, batch_of(graph), 0.0)
+        network.loss(graph, batch_of(graph))
         torch.manual_seed(3)
         assert torch.equal(network.propagate(graph), before)
         network.projections.copy_(network.projections.flip(1))  # the order of features is no matter, their values are
@@ -251,7 +258,7 @@ def test_numbering_the_nodes_otherwise_permutes_the_rows():
 
 
 @pytest.mark.parametrize("options", [{"dropout": 0.3}, {"batch_size": 16, "num_heads": 1}], ids=str)
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, options):
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path, options):
     data = random_log(), random_log(seed=1)
     settings = {**SHORT, **options, "patience": 100}
     whole = NodeFormer(**settings).fit(*data)
@@ -275,7 +282,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, options):
     [
         ({"bias_order": 2}, "bias_order=2: all pairs within .* use 0 or 1"),
         ({"hidden_dim": 1, "projection": "simplex"}, "needs hidden_dim of at least 2; use 'orthogonal'"),
-        ({"tau": 0}, "tau=0"),
+        ({"temperature": 0}, "temperature=0"),
         ({"num_layers": 0}, "num_layers=0"),
     ],
 )

@@ -10,12 +10,12 @@ from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, RunFolderError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers import rank_attention_reference
 from rankformer.layers.rank_attention_reference import count_matrix
 from rankformer.models.rankformer import Rankformer, RankformerNetwork, RankformerSettings
-from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,7 +30,7 @@ SMALL = {"embedding_dim": 6, "epochs": 6, "validate_every": 2, "num_layers": 1}
 
 def test_the_network_is_the_warm_up_and_then_the_layers_of_the_paper(graph):
     settings = RankformerSettings(embedding_dim=6, num_layers=3, tau=0.3, alpha=2.5)
-    network = RankformerNetwork(graph.num_nodes, settings, seed=0).double()
+    network = RankformerNetwork(graph.num_users, graph.num_items, settings).double()
     n, z = graph.num_users, network.table.detach()
     positive = count_matrix(graph, torch.float64)
     v = torch.cat(
@@ -42,17 +42,17 @@ def test_the_network_is_the_warm_up_and_then_the_layers_of_the_paper(graph):
     for _ in range(3):
         v = rank_attention_reference(graph, v, settings.rank_weights(), 0.3)
     with torch.no_grad():
-        got = network.embeddings(graph)
+        got = network.scorer(graph)
     torch.testing.assert_close(torch.cat([got.users, got.items]), v)
 
 
 @pytest.mark.parametrize("edges", [None, [3, 1, 41, 7, 7]], ids=["full batch", "mini-batch"])
 def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph, edges):
-    settings = RankformerSettings(embedding_dim=3, num_layers=2)
-    network = RankformerNetwork(graph.num_nodes, settings, seed=0).double()
+    settings = RankformerSettings(embedding_dim=3, num_layers=2, l2=0.1)
+    network = RankformerNetwork(graph.num_users, graph.num_items, settings).double()
     chosen = None if edges is None else torch.tensor(edges)
     batch = Batch(chosen, NegativeSampler.of(graph).draw(0, 1, chosen), seed=0, step=1)
-    loss = network.loss(graph, batch, 0.1)
+    loss = network.loss(graph, batch)
     loss.backward()
     values, slope = network.table.data, torch.zeros_like(network.table)
     for place in np.ndindex(*values.shape):
@@ -60,7 +60,7 @@ def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph,
         for step in (1e-5, -1e-5):
             kept = values[place].item()
             values[place] += step
-            ends.append(network.loss(graph, batch, 0.1).item())
+            ends.append(network.loss(graph, batch).item())
             values[place] = kept
         slope[place] = (ends[0] - ends[1]) / 2e-5
     torch.testing.assert_close(network.table.grad, slope.detach(), rtol=1e-6, atol=1e-8)
@@ -68,11 +68,11 @@ def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph,
 
 def test_the_table_starts_at_a_tenth_and_its_seed_decides_it():
     settings = RankformerSettings(embedding_dim=64)
-    table = RankformerNetwork(2000, settings, seed=0).table
+    table = RankformerNetwork(1200, 800, settings).table
     assert table.std().item() == pytest.approx(0.1, rel=0.02)
     assert table.mean().item() == pytest.approx(0.0, abs=0.002)
-    assert torch.equal(table, RankformerNetwork(2000, settings, seed=0).table)
-    assert not torch.equal(table, RankformerNetwork(2000, settings, seed=1).table)
+    assert torch.equal(table, RankformerNetwork(1200, 800, settings).table)
+    assert not torch.equal(table, RankformerNetwork(1200, 800, settings.replace(seed=1)).table)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_a_fresh_fit_in_a_used_folder_starts_over(tmp_path):
         (lambda: (Rankformer(**SMALL), random_log(), None), "its valid"),
     ],
 )
-def test_going_on_with_another_seed_setting_or_data_is_refused(tmp_path, change, complaint):
+def test_resuming_with_another_seed_setting_or_data_is_refused(tmp_path, change, complaint):
     Rankformer(**SMALL).fit(random_log(), random_log(seed=1), run_folder=tmp_path)
     model, train, valid = change()
     with pytest.raises(RunFolderError, match=complaint):
         model.fit(train, valid, run_folder=tmp_path, resume=True)
 
 
-def test_an_interrupted_fit_goes_on_where_its_last_checkpoint_was(tmp_path):
+def test_an_interrupted_fit_continues_where_its_last_checkpoint_was(tmp_path):
     data = random_log(), random_log(seed=1)
     whole = Rankformer(**SMALL).fit(*data, run_folder=tmp_path / "whole")
 
@@ -148,17 +148,17 @@ def test_one_user_and_one_item_are_enough():
     assert model.recommend().table.num_rows == 0
 
 
-def test_a_least_squares_start_has_entries_of_size_one_and_no_empty_rows():
+def test_a_least_squares_initialization_has_entries_of_size_one_and_no_zero_embedding():
     pairs = [(u, i) for u in range(12) for i in range(8) if (u + i) % 2 == 0] + [(12, 8)]  # the last hangs by itself
     users, items = np.array(pairs).T
     graph = BipartiteGraph.from_interactions(Interactions.from_indices(users, items, 14, 9))
-    model = Rankformer(embedding_dim=4)
-    assert model.settings.start == "least-squares"
-    network = model.build(graph.num_nodes)
-    model.initialise(network, graph)
+    settings = RankformerSettings(embedding_dim=4, l2=1e-4)
+    assert settings.initialization == "least-squares"
+    network = RankformerNetwork(14, 9, settings)
+    network.initialize(graph)
     lengths = torch.linalg.vector_norm(network.table.detach(), dim=1)
     assert float(lengths.min()) > 1e-3
     assert 0.5 < float(network.table.detach()[:12].square().mean().sqrt()) < 2
-    loss = network.loss(graph, Batch(None, graph.edge_items, 0, 1), 1e-4)
+    loss = network.loss(graph, Batch(None, graph.edge_items, 0, 1))
     loss.backward()
     assert bool(torch.isfinite(network.table.grad).all())

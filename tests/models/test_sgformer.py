@@ -7,12 +7,12 @@ from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.layers.graph_convolution import self_loop_propagation
 from rankformer.layers.simple_attention_reference import sgformer_attention_reference
 from rankformer.models.sgformer import SGFormer, SGFormerNetwork, SGFormerSettings
-from rankformer.training.trainer import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,7 +25,8 @@ def graph():
 
 
 def network_of(graph, **settings):
-    return SGFormerNetwork(graph.num_nodes, SGFormerSettings(**{**SMALL, **settings}), seed=0).double()
+    settings = SGFormerSettings(**{**SMALL, **settings})
+    return SGFormerNetwork(graph.num_users, graph.num_items, settings).double()
 
 
 def final_rows(network, graph):
@@ -35,10 +36,10 @@ def final_rows(network, graph):
 
 def one_step(network, graph):
     batch = Batch(None, NegativeSampler.of(graph).draw(0, 1, None), seed=0, step=1)
-    return network.loss(graph, batch, 1e-4)
+    return network.loss(graph, batch)
 
 
-def by_hand(network, graph, knobs):
+def by_hand(network, graph, settings):
     """The specification's forward pass in training mode, with all pairs of nodes written out."""
     weights = dict(network.named_parameters())
 
@@ -52,31 +53,31 @@ def by_hand(network, graph, knobs):
     def cut(rows, wanted):
         return rows.clamp(min=0) if wanted else rows
 
-    y = norm(linear("attention_input.linear", network.table), 1, knobs.attention_norm).clamp(min=0)
-    shape = graph.num_nodes, knobs.num_heads, knobs.hidden_dim
-    for number in range(knobs.attention_layers):
+    y = norm(linear("attention_input.linear", network.table), 1, settings.attention_norm).clamp(min=0)
+    shape = graph.num_nodes, settings.num_heads, settings.hidden_dim
+    for number in range(settings.attention_layers):
         name = f"attention_layers.{number}.attention"
         q, k = (linear(f"{name}.{part}", y).view(shape) for part in ("query", "key"))
-        v = linear(f"{name}.value", y).view(shape) if knobs.attention_weight else y[:, None]
-        out = sgformer_attention_reference(q, k, v, knobs.norm).mean(1)
-        out = knobs.alpha * out + (1 - knobs.alpha) * y if knobs.attention_residual else out
-        y = cut(norm(out, 1, knobs.attention_norm), knobs.attention_activation)
-    g = start = norm(linear("graph_input.linear", network.table), 0, knobs.graph_norm).clamp(min=0)
-    for number in range(knobs.graph_layers):
+        v = linear(f"{name}.value", y).view(shape) if settings.attention_weight else y[:, None]
+        out = sgformer_attention_reference(q, k, v, settings.norm).mean(1)
+        out = settings.update_weight * out + (1 - settings.update_weight) * y if settings.attention_residual else out
+        y = cut(norm(out, 1, settings.attention_norm), settings.attention_activation)
+    g = start = norm(linear("graph_input.linear", network.table), 0, settings.graph_norm).clamp(min=0)
+    for number in range(settings.graph_layers):
         t = self_loop_propagation(graph, g)
-        t = torch.cat([t, start], 1) if knobs.use_init else t
-        t = linear(f"graph_layers.{number}.linear", t) if knobs.graph_layer_weight or knobs.use_init else t
-        t = cut(norm(t, 0, knobs.graph_norm), knobs.graph_activation)
-        g = t + start if knobs.graph_residual else t
-    w = knobs.graph_weight
-    return linear("output", w * g + (1 - w) * y if knobs.aggregate == "add" else torch.cat([y, g], 1))
+        t = torch.cat([t, start], 1) if settings.use_init else t
+        t = linear(f"graph_layers.{number}.linear", t) if settings.graph_layer_weight or settings.use_init else t
+        t = cut(norm(t, 0, settings.graph_norm), settings.graph_activation)
+        g = t + start if settings.graph_residual else t
+    w = settings.graph_weight
+    return linear("output", w * g + (1 - w) * y if settings.aggregate == "add" else torch.cat([y, g], 1))
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {},
-        {"num_heads": 3, "norm": "row", "graph_weight": 0.8, "alpha": 0.2},
+        {"num_heads": 3, "norm": "row", "graph_weight": 0.8, "update_weight": 0.2},
         {"attention_layers": 2, "attention_activation": True, "graph_layers": 3, "use_init": True},
         {"aggregate": "cat", "attention_weight": False, "attention_residual": False, "graph_residual": False},
         {"graph_layer_weight": False, "graph_activation": False, "attention_norm": False, "graph_norm": False},
@@ -95,7 +96,12 @@ def test_the_network_is_the_one_of_the_paper(graph, settings):
 def test_the_defaults_are_those_that_the_search_starts_from():
     settings = SGFormerSettings()
     assert (settings.attention_layers, settings.graph_layers, settings.num_heads) == (1, 2, 1)
-    assert (settings.graph_weight, settings.alpha, settings.aggregate, settings.norm) == (0.5, 0.5, "add", "frobenius")
+    assert (settings.graph_weight, settings.update_weight, settings.aggregate, settings.norm) == (
+        0.5,
+        0.5,
+        "add",
+        "frobenius",
+    )
 
 
 def test_a_whole_graph_weight_hides_the_attention_and_none_hides_the_graph(graph):
@@ -157,7 +163,9 @@ def test_running_statistics_follow_the_steps_and_only_the_steps(graph):
     torch.testing.assert_close(final_rows(network, graph), learning, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.parametrize("settings", [{"alpha": -0.5}, {"graph_weight": 1.5}, {"aggregate": "max"}, {"norm": "none"}])
+@pytest.mark.parametrize(
+    "settings", [{"update_weight": -0.5}, {"graph_weight": 1.5}, {"aggregate": "max"}, {"norm": "none"}]
+)
 def test_settings_without_a_meaning_are_refused(settings):
     with pytest.raises(ConfigError):
         SGFormer(**settings)

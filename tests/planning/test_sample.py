@@ -1,26 +1,32 @@
 import numpy as np
 import pytest
 
-from rankformer.planning.sample import invented, smaller
+from rankformer.planning.sample import smaller
 
 
-def test_a_small_log_is_itself():
+def test_a_small_log_is_itself(invented):
     log = invented(30, 20, 100)
-    assert smaller(log, 100) is log
+    train, valid = smaller(log, log, 100)
+    assert train is log
+    assert valid is log
 
 
-def test_a_smaller_log_keeps_the_shape():
+def test_a_smaller_log_keeps_the_shape(invented):
     log = invented(6_000, 4_000, 100_000)
-    small = smaller(log, 20_000)
+    small, valid = smaller(log, log.rows(np.arange(5_000)), 20_000)
     assert len(small) == pytest.approx(20_000, rel=0.05)
-    assert (small.num_users, small.num_items) == (1200, 800)
+    assert len(valid) == pytest.approx(1_000, rel=0.15)
+    assert (small.num_users, small.num_items) == (valid.num_users, valid.num_items) == (1200, 800)
     for whole, part in ((log.users, small.users), (log.items, small.items)):
         shares = [np.percentile(np.bincount(column), [10, 50, 90, 99]) for column in (whole, part)]
         np.testing.assert_allclose(shares[1], shares[0], rtol=0.2)
 
 
-def test_invented_logs_fill_the_sizes_asked_for():
-    log = invented(30, 20, 5_000)
-    assert (log.num_users, log.num_items, len(log)) == (30, 20, 5_000)
-    assert len(np.unique(log.users)) == 30
-    assert len(np.unique(log.items)) == 20
+def test_weights_stay_with_their_interactions(invented):
+    log = invented(60, 40, 1_000)
+    weighted = type(log).from_indices(log.users, log.items, 60, 40, weights=log.items.astype(np.float32))
+    small, _ = smaller(weighted, weighted, 500)
+    assert len(small.weights) == len(small)
+    popular = np.argsort(np.bincount(log.items, minlength=40), kind="stable")
+    merged = {int(item): set(np.flatnonzero(np.argsort(popular) * 20 // 40 == item)) for item in range(20)}
+    assert all(int(weight) in merged[int(item)] for item, weight in zip(small.items, small.weights, strict=True))

@@ -7,13 +7,13 @@ import pytest
 
 from rankformer.data.source import DataSource
 from rankformer.models.registry import model_class
-from rankformer.research.cells import DataCard
 from rankformer.research.content import Table
 from rankformer.research.request import Request, RowSettings
-from rankformer.research.trained import pack
+from rankformer.research.results import Dataset
+from rankformer.research.statistics import pack
 
 TINY = {
-    "rankformer": {"epochs": 4, "validate_every": 2, "embedding_dim": 4, "num_layers": 1, "start": "normal"},
+    "rankformer": {"epochs": 4, "validate_every": 2, "embedding_dim": 4, "num_layers": 1, "initialization": "normal"},
     "lightgcn": {"epochs": 4, "validate_every": 2, "embedding_dim": 4, "num_layers": 1},
     "mf": {"epochs": 4, "validate_every": 2, "embedding_dim": 4},
 }
@@ -39,19 +39,19 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def card(folder) -> DataCard:
-    return DataCard.of(DataSource(source=str(folder)))
+def data(folder) -> Dataset:
+    return Dataset.of(DataSource(source=str(folder)))
 
 
 def tiny_settings(dataset: str, method: str) -> RowSettings:
-    settings = model_class(method).settings_class(**TINY.get(method, {})).model_dump()
-    return RowSettings(settings, "made up for tests", f"rankformer train {dataset} --model {method} --out RUN")
+    settings = model_class(method).settings_class(**TINY.get(method, {})).hyperparameters()
+    return RowSettings(settings, "made up for tests")
 
 
 @pytest.fixture
-def request_for(card) -> Callable[..., Request]:
+def request_for(data) -> Callable[..., Request]:
     def build(**options: object) -> Request:
-        given = {"datasets": (card,), "absent": (), "seeds": (0,), "settings_of": tiny_settings, **options}
+        given = {"datasets": (data,), "absent": (), "seeds": (0,), "settings_of": tiny_settings, **options}
         return Request(**given)
 
     return build
@@ -64,21 +64,22 @@ def made_up(score: float, workers: int = 1) -> dict[str, object]:
     """A training's result in which every user is near `score`, so that each outcome can be had."""
     users = np.clip(score + NOISE - NOISE.mean(), 0, 1)
     names = ("ndcg@20", "recall@20", "recall_capped@20")
-    course = {"epochs": 40, "best_epoch": 20, "seconds_per_epoch": 0.5, "seconds": 30.0, "seconds_to_best": 15.0}
+    history = {"epochs": 40, "best_epoch": 20, "seconds_per_epoch": 0.5, "seconds": 30.0, "seconds_to_best": 15.0}
     return {
         "metrics": dict.fromkeys(names, float(users.mean())),
         "per_user": {name: pack(users) for name in names},
-        "course": course,
+        "history": history,
         "failed": None,
+        "commit": "0123456789ab",
         "conditions": {"threads": 1, "workers": workers, "device": "cpu"},
         "versions": {},
         "protocol": {},
     }
 
 
-def called(card: DataCard, name: str = "ali-display") -> DataCard:
+def called(data: Dataset, name: str = "ali-display") -> Dataset:
     """The same data under a name of the paper's."""
-    return replace(card, name=name)
+    return replace(data, name=name)
 
 
 def table_row(table: Table, name: str) -> dict[str, str]:

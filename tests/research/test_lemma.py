@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankformer.research.lemma import CLAIMS, OBJECTIVES, check_lemma, order_of
-from rankformer.research.lemma_report import lemma_cells, show_lemma
+from rankformer.research.lemma import CLAIMS, OBJECTIVES, check_lemma, lemma_computations, order_of, show_lemma
 
 TAUS = [10 ** (-exponent / 2) for exponent in range(6, 10)]
 EXACT, SECOND, INVERSE, PAPER, PAPER_INVERSE = CLAIMS
@@ -45,9 +44,9 @@ def test_orders_are_slopes():
 
 def test_the_report_says_what_holds(request_for):
     request = request_for(datasets=(), seeds=(0, 1))
-    cells = lemma_cells(request)
-    assert len({cell.key for cell in cells}) == len(cells) == 4
-    content = show_lemma(request, {cell.key: check_lemma(cell.settings, cell.seed) for cell in cells})
+    computations = lemma_computations(request)
+    assert len({each.key for each in computations}) == len(computations) == 4
+    content = show_lemma(request, {each.key: check_lemma(each.settings, each.seed) for each in computations})
     holds, second, paper, factor = content.findings
     assert "holds exactly" in holds
     assert "(I - 2 tau H) grad L holds" in second

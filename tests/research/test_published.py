@@ -1,11 +1,12 @@
 import pytest
 
-from rankformer.research.comparison import CONTRASTIVE, METHODS, RECOMMENDERS, TRANSFORMERS
+from rankformer.models.registry import MODELS
 from rankformer.research.published import (
     ABLATION,
     COMPARISON,
+    CONTRASTIVE,
     IMPROVEMENT,
-    METHOD_NAMES,
+    METHODS,
     PAPER_DATASETS,
     RUNTIME,
     RUNTIME_ROWS,
@@ -34,12 +35,11 @@ def test_numbers_stand_in_the_right_column(dataset, method, ndcg, recall):
 
 
 @pytest.mark.parametrize("dataset", PAPER_DATASETS)
-@pytest.mark.parametrize(
-    ("champion", "rivals"), [("rankformer", (*RECOMMENDERS, *TRANSFORMERS)), ("rankformer-cl", CONTRASTIVE)]
-)
-def test_the_printed_gains_follow_from_the_printed_scores(dataset, champion, rivals):
-    """The paper rounds its scores to four digits, which moves a gain by up to 0.12 of a per cent."""
+@pytest.mark.parametrize("champion", ["rankformer", "rankformer-cl"])
+def test_the_printed_improvements_follow_from_the_printed_scores(dataset, champion):
+    """The paper rounds its scores to four digits, which moves an improvement by up to 0.12 of a per cent."""
     scores = COMPARISON[dataset]
+    rivals = {name for name in METHODS if (name in CONTRASTIVE) == (champion in CONTRASTIVE)} - {champion}
     for column in (0, 1):
         runner_up = max(scores[rival][column] for rival in rivals if rival in scores)
         gain = 100 * (scores[champion][column] - runner_up) / runner_up
@@ -70,7 +70,7 @@ def test_runtimes_are_the_papers():
     assert {name for names in RUNTIME_ROWS.values() for name in names} == set(RUNTIME["amazon-cds"])
 
 
-def test_every_row_has_a_name_and_a_metric():
-    assert set(METHODS) == set(METHOD_NAMES)
+def test_every_row_is_a_method_and_has_a_metric():
+    assert set(METHODS) <= set(MODELS)
     assert recall_metric("epinions") == "recall_capped@20"
     assert recall_metric("yelp2018-lightgcn") == "recall@20"

@@ -19,8 +19,9 @@ import torch
 
 from rankformer.data.interactions import Interactions
 from rankformer.models.rankformer import Rankformer
-from rankformer.runs.run import is_run, load_run
 from rankformer.runs import checkpoint
+from rankformer.runs.manifest import is_run
+from rankformer.runs.saved import load_run
 
 SETTINGS = {"epochs": 10, "validate_every": 1, "patience": 4, "num_layers": 1, "embedding_dim": 128}
 WATCHED = ("fsync", "replace", "open", "chmod", "unlink")
@@ -34,7 +35,7 @@ def parts(seed=0, n=900, m=700, size=6000):
 
 
 def one_run(folder, batch_size, data):
-    """Train to the end, going on from whatever is there."""
+    """Train to the end, continuing from whatever is there."""
     model = Rankformer(seed=1, batch_size=batch_size, **SETTINGS)
     model.fit(*data, run_folder=folder, resume=True).save(folder)
 
@@ -56,7 +57,7 @@ def die_at_file_call(number):
 
     for name in WATCHED:
         setattr(os, name, watched(getattr(os, name)))
-    checkpoint.save_file = watched(checkpoint.save_file)
+    checkpoint.tensors_to_bytes = watched(checkpoint.tensors_to_bytes)
 
 
 def forked(folder, batch_size, data, file_call=None, delay=None):

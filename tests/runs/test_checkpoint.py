@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rankformer.errors import RunFolderError
-from rankformer.files import sealed_json
-from rankformer.runs.checkpoint import CheckpointStore
+from rankformer.runs.checkpoint import CheckpointStore, checkpoint_epoch, remove_checkpoint
+from rankformer.runs.checksums import checksummed_json
 
 IDENTITY = {"model": "rankformer", "settings": {"epochs": 9, "parts": (1, 2)}, "seed": 3, "train": "ab" * 32}
 
@@ -52,9 +52,12 @@ def test_what_was_saved_comes_back_bit_for_bit(store):
 
 def test_there_is_none_before_the_first_save_and_none_after_removal(tmp_path, store):
     assert CheckpointStore(tmp_path / "elsewhere", IDENTITY).load() is None
-    store.remove()
+    assert checkpoint_epoch(store.folder) == 5
+    remove_checkpoint(store.folder)
     assert store.load() is None
-    store.remove()  # a second time is no error
+    assert checkpoint_epoch(store.folder) is None
+    assert not store.folder.exists()
+    remove_checkpoint(store.folder)  # a second time is no error
 
 
 def test_a_new_checkpoint_replaces_the_old_and_clears_what_crashes_left(store):
@@ -65,6 +68,21 @@ def test_a_new_checkpoint_replaces_the_old_and_clears_what_crashes_left(store):
     store.save(6, tensors_of(6), {"epoch": 6})
     assert value_in(store) == 6
     assert names(store) == ["epoch-00000006.safetensors", "latest.json"]
+
+
+def test_files_that_are_not_ours_are_left_alone(store):
+    (store.folder / "notes.txt").write_text("mine")
+    (store.folder / "epoch-5.safetensors").write_bytes(b"mine")  # ours have eight digits
+    (store.folder / ".epoch-00000006.safetensors.x1.tmp").write_bytes(b"half")
+    (store.folder / "latest.json.d").mkdir()
+    remove_checkpoint(store.folder)
+    assert names(store) == ["epoch-5.safetensors", "latest.json.d", "notes.txt"]
+
+
+def test_a_link_to_a_folder_elsewhere_is_left_alone(store, tmp_path):
+    (tmp_path / "link").symlink_to(store.folder)
+    remove_checkpoint(tmp_path / "link")
+    assert value_in(store) == 5
 
 
 def crash_at(monkeypatch, name, call):
@@ -181,8 +199,8 @@ def test_a_tuple_in_the_identity_is_what_json_made_of_it(store):
 def test_a_pointer_to_another_place_is_refused(store, file):
     (store.folder.parent / "outside.safetensors").write_bytes(b"x")
     content = json.loads((store.folder / "latest.json").read_bytes())
-    content.pop("seal")
-    (store.folder / "latest.json").write_bytes(sealed_json({**content, "file": file}))
+    content.pop("checksum")
+    (store.folder / "latest.json").write_bytes(checksummed_json({**content, "file": file}))
     with pytest.raises(RunFolderError, match="missing"):
         store.load()
 
@@ -190,7 +208,7 @@ def test_a_pointer_to_another_place_is_refused(store, file):
 @pytest.mark.parametrize("name", ["file", "sha256", "identity", "numbers"])
 def test_a_pointer_without_a_part_is_refused_by_name(store, name):
     content = json.loads((store.folder / "latest.json").read_bytes())
-    del content["seal"], content[name]
-    (store.folder / "latest.json").write_bytes(sealed_json(content))
+    del content["checksum"], content[name]
+    (store.folder / "latest.json").write_bytes(checksummed_json(content))
     with pytest.raises(RunFolderError, match=r"latest\.json"):
         store.load()

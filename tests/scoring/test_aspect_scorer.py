@@ -9,7 +9,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.scoring import aspect_scorer
 from rankformer.scoring.aspect_scorer import AspectScorer, Parts
-from rankformer.scoring.fold_in import Histories
+from rankformer.scoring.histories import Histories
 from rankformer.scoring.recommender import Recommender
 
 A, N, M, D, H, Q = 2, 3, 70, 3, 4, 5
@@ -60,10 +60,10 @@ def test_a_history_is_encoded_with_each_item_once(by_root):
         torch.testing.assert_close(users[a, 0], parts.mean_weight @ hidden + parts.mean_bias)
         hidden = torch.tanh(w[69] * t[69] + parts.encoder_bias)
         torch.testing.assert_close(users[a, 2], parts.mean_weight @ hidden + parts.mean_bias)
-    assert not users[:, 1].any()  # nobody: no latents, as for a training user without a pair
+    assert not users[:, 1].any()  # no interactions: no latents, as for a training user without any
 
 
-def test_the_recommender_folds_in_compares_items_and_gives_no_reasons():
+def test_the_recommender_folds_in_compares_items_and_does_not_explain():
     parts = parts_of()
     parts.items[:, 3] = 2 * parts.items[:, 9]
     recommender = Recommender(AspectScorer(parts), LOG.user_ids, LOG.item_ids, LOG)
@@ -77,19 +77,19 @@ def test_the_recommender_folds_in_compares_items_and_gives_no_reasons():
     [similar] = recommender.similar_items(9, k=1).to_dicts()
     assert similar["similar_item_id"] == 3
     assert similar["score"] == pytest.approx(1)
-    with pytest.raises(NotSupportedError, match="no reasons to give"):
+    with pytest.raises(NotSupportedError, match="cannot be explained"):
         recommender.explain(0, 1)
-    with pytest.raises(NotSupportedError, match="scores without vectors"):
+    with pytest.raises(NotSupportedError, match="scores without embeddings"):
         _ = recommender.embeddings
 
 
-def test_tensors_and_numbers_are_the_whole_scorer():
+def test_tensors_and_metadata_are_the_whole_scorer():
     scorer = AspectScorer(parts_of(), "relu", False, True)
-    again = AspectScorer.restore(scorer.tensors(), scorer.numbers(), LOG)
+    again = AspectScorer.restore(scorer.tensors(), scorer.metadata(), LOG)
     everyone = torch.arange(N)
     assert torch.equal(again.scores(everyone), scorer.scores(everyone))
     assert (again.activation, again.bounded, again.by_root) == ("relu", False, True)
-    older = {name: value for name, value in scorer.numbers().items() if name != "by_root"}
+    older = {name: value for name, value in scorer.metadata().items() if name != "by_root"}
     assert not AspectScorer.restore(scorer.tensors(), older, LOG).by_root
 
 
@@ -101,20 +101,24 @@ def test_tensors_and_numbers_are_the_whole_scorer():
         ("items", torch.zeros(A, M, D + 1), r"items has shape \(2, 70, 4\); expected \(2, 70, 3\)"),
         ("attention", torch.zeros(M, A), "attention has shape"),
         ("mean_bias", torch.full((D,), float("nan")), "mean_bias must hold finite numbers"),
-        ("encoder_table", torch.zeros(M, H, dtype=torch.float64), "encoder_table must hold finite numbers of 32 bits"),
+        (
+            "encoder_table",
+            torch.zeros(M, H, dtype=torch.float64),
+            "encoder_table must hold finite numbers of type float32",
+        ),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused_by_name(name, value, message):
+def test_tensors_that_do_not_fit_are_rejected_by_name(name, value, message):
     scorer = AspectScorer(parts_of())
     with pytest.raises(DataError, match=message):
-        AspectScorer.restore({**scorer.tensors(), name: value}, scorer.numbers(), LOG)
+        AspectScorer.restore({**scorer.tensors(), name: value}, scorer.metadata(), LOG)
 
 
 @pytest.mark.parametrize("change", [{"activation": "exec"}, {"bounded": 1}, {"activation": None}, {"by_root": 1}])
-def test_numbers_that_cannot_be_are_refused(change):
+def test_metadata_that_cannot_be_is_rejected(change):
     scorer = AspectScorer(parts_of())
     with pytest.raises(DataError, match="must say its link, and an activation among tanh"):
-        AspectScorer.restore(scorer.tensors(), {**scorer.numbers(), **change}, LOG)
+        AspectScorer.restore(scorer.tensors(), {**scorer.metadata(), **change}, LOG)
 
 
 def test_a_number_that_is_not_finite_is_noticed():

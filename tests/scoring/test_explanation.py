@@ -1,4 +1,4 @@
-"""Scores as sums over the history, and lists for people who are only a history."""
+"""Scores as sums over the history, and lists for new users."""
 
 import json
 
@@ -8,12 +8,12 @@ import torch
 
 from rankformer import Interactions, LightGCN, MatrixFactorization, Popularity, Rankformer, load_model
 from rankformer.errors import ConfigError, NotSupportedError, RunFolderError, UnknownIdError
-from rankformer.files import sealed_json, unseal_json
+from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 
 
 @pytest.fixture(scope="module")
 def data():
-    """20 users x 12 items in two tastes, with some lines repeated; text ids and titles."""
+    """20 users x 12 items in two tastes, with some duplicates; string ids."""
     pairs = [(u, i) for u in range(20) for i in range(12) if (u + i) % 2 == 0 or (u * i) % 5 == 3]
     pairs += pairs[::9]
     users, items = np.array(pairs).T
@@ -44,7 +44,8 @@ def history_of(model, user):
 
 
 def total(explanation):
-    return sum(reason.contribution for reason in explanation.reasons) + explanation.own + explanation.crowd
+    items = sum(reason.contribution for reason in explanation.reasons)
+    return items + explanation.user_contribution + explanation.global_contribution
 
 
 @pytest.mark.parametrize("name", ["rankformer", "lightgcn"])
@@ -59,21 +60,21 @@ def test_the_parts_sum_to_the_score_of_every_pair(name, request, data):
             values = [reason.contribution for reason in found.reasons]
             assert values == sorted(values, reverse=True)
             assert {reason.item_id for reason in found.reasons} == set(history_of(model, user))
-            assert len(values) == len(set(history_of(model, user)))  # repeated lines are one reason
+            assert len(values) == len(set(history_of(model, user)))  # duplicates are one reason
 
 
-def test_only_methods_with_a_row_of_the_users_own_have_an_own_part(rankformer, lightgcn):
-    assert rankformer.explain("u0", "i1").own == 0.0
-    assert abs(lightgcn.explain("u0", "i1").own) > 1e-4
+def test_only_methods_with_embeddings_of_users_have_a_user_contribution(rankformer, lightgcn):
+    assert rankformer.explain("u0", "i1").user_contribution == 0.0
+    assert abs(lightgcn.explain("u0", "i1").user_contribution) > 1e-4
 
 
 def test_a_history_is_explained_like_the_user_who_has_it(rankformer):
     trained = rankformer.explain("u3", "i2")
-    made_up = rankformer.recommender.explain_history(history_of(rankformer, "u3"), "i2")
-    assert made_up.user_id is None
-    assert made_up.score == pytest.approx(trained.score, abs=1e-5)
-    assert total(made_up) == pytest.approx(made_up.score, abs=1e-12)
-    assert [reason.item_id for reason in made_up.reasons] == [reason.item_id for reason in trained.reasons]
+    new = rankformer.explain(item="i2", history=history_of(rankformer, "u3"))
+    assert new.user_id is None
+    assert new.score == pytest.approx(trained.score, abs=1e-5)
+    assert total(new) == pytest.approx(new.score, abs=1e-12)
+    assert [reason.item_id for reason in new.reasons] == [reason.item_id for reason in trained.reasons]
 
 
 def test_a_training_users_history_gets_that_users_list(rankformer, data):
@@ -129,18 +130,18 @@ def test_what_cannot_be_asked(rankformer, data):
     with pytest.raises(UnknownIdError, match="unknown item: 'nothing'"):
         rankformer.explain("u1", "nothing")
     with pytest.raises(UnknownIdError, match="item in the history"):
-        rankformer.recommender.explain_history(["nothing"], "i1")
-    with pytest.raises(ConfigError, match="two ways of asking"):
+        rankformer.explain(item="i1", history=["nothing"])
+    with pytest.raises(ConfigError, match="cannot be given together"):
         rankformer.recommend(["u1"], histories={"x": ["i1"]})
     with pytest.raises(ConfigError, match=r"write \['i1'\]"):
         rankformer.recommend(histories={"x": "i1"})
     with pytest.raises(ConfigError, match="one type"):
         rankformer.recommend(histories={"x": ["i1"], 2: ["i1"]})
     factorization = MatrixFactorization(**SMALL).fit(data)
-    with pytest.raises(NotSupportedError, match="no rule"):
+    with pytest.raises(NotSupportedError, match="cannot score new users"):
         factorization.recommend(histories={"x": ["i1"]})
     for model in (factorization, Popularity().fit(data)):
-        with pytest.raises(NotSupportedError, match="no reasons"):
+        with pytest.raises(NotSupportedError, match="cannot be explained"):
             model.explain("u1", "i1")
 
 
@@ -155,20 +156,20 @@ def test_a_saved_run_answers_and_explains_the_same(name, request, tmp_path):
 
 
 def rewrite(folder, change):
-    manifest = unseal_json(folder / "manifest.json")
+    manifest = read_checksummed_json(folder / "manifest.json")
     change(manifest)
-    (folder / "manifest.json").write_bytes(sealed_json(manifest))
+    (folder / "manifest.json").write_bytes(checksummed_json(manifest))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest.update(fold_in={"rule": "__import__"}),
-        lambda manifest: manifest.update(fold_in="rank-attention"),
-        lambda manifest: manifest["fold_in"].pop("tau"),
-        lambda manifest: manifest["fold_in"].update(tau="a lot"),
-        lambda manifest: manifest["fold_in"].update(weights={"alpha": 2.0, "surprise": 1}),
-        lambda manifest: manifest["fold_in"].update(weights=3),
+        lambda manifest: manifest["scorer"].update(fold_in={"rule": "__import__"}),
+        lambda manifest: manifest["scorer"].update(fold_in="rank-attention"),
+        lambda manifest: manifest["scorer"]["fold_in"].pop("tau"),
+        lambda manifest: manifest["scorer"]["fold_in"].update(tau="a lot"),
+        lambda manifest: manifest["scorer"]["fold_in"].update(weights={"alpha": 2.0, "surprise": 1}),
+        lambda manifest: manifest["scorer"]["fold_in"].update(weights=3),
     ],
 )
 def test_a_rule_that_was_tampered_with_is_refused_by_name(rankformer, tmp_path, change):
@@ -178,12 +179,12 @@ def test_a_rule_that_was_tampered_with_is_refused_by_name(rankformer, tmp_path, 
         load_model(tmp_path / "run")
 
 
-def test_a_run_from_before_there_were_rules_still_loads(rankformer, tmp_path):
+def test_a_run_without_a_rule_still_loads(rankformer, tmp_path):
     rankformer.save(tmp_path / "run")
-    rewrite(tmp_path / "run", lambda manifest: manifest.pop("fold_in"))
+    rewrite(tmp_path / "run", lambda manifest: manifest["scorer"].pop("fold_in"))
     model = load_model(tmp_path / "run")
     assert model.recommend(["u1"], k=2).table == rankformer.recommend(["u1"], k=2).table
-    with pytest.raises(NotSupportedError, match="no rule"):
+    with pytest.raises(NotSupportedError, match="cannot score new users"):
         model.recommend(histories={"x": ["i1"]})
 
 

@@ -16,9 +16,9 @@ from rankformer.models.fold_in_rules import mean_rule, rank_rule
 from rankformer.models.lightgcn import LightGCNNetwork, LightGCNSettings
 from rankformer.models.rankformer_cl import RankformerCLNetwork, RankformerCLSettings
 from rankformer.models.xsimgcl import XSimGCLNetwork, XSimGCLSettings
-from rankformer.scoring import fold_in
-from rankformer.scoring.fold_in import Constant, Histories, WeightedSum, check_tensors, embed
-from rankformer.scoring.rank_fold_in import RankFoldIn
+from rankformer.scoring import histories as histories_module
+from rankformer.scoring.fold_in import Constant, RankFoldIn, WeightedSum, check_tensors, embed
+from rankformer.scoring.histories import Histories
 
 KINDS = {
     "paper": RankWeights(),
@@ -51,7 +51,7 @@ def histories_of(graph):
 
 
 def trained(graph, weights, num_layers=3, tau=0.4, seed=0):
-    """Rows of a Rankformer stack over a random table, and its rule."""
+    """Embeddings of a Rankformer stack over a random table, and its rule."""
     table = torch.randn(graph.num_nodes, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     v = neighbour_means(graph, table)
     layers = [RankAttention(tau, weights) for _ in range(num_layers)]
@@ -62,7 +62,7 @@ def trained(graph, weights, num_layers=3, tau=0.4, seed=0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_users_history_gives_back_its_trained_row(kind):
+def test_a_training_users_history_gives_back_its_trained_embedding(kind):
     graph = graph_of(PAIRS)
     v, rule = trained(graph, KINDS[kind])
     embedded = embed(rule, histories_of(graph))
@@ -79,7 +79,7 @@ def test_a_training_users_history_gives_back_its_trained_row(kind):
 def test_the_same_on_any_graph(pairs, kind, num_layers, tau):
     graph = graph_of(pairs)
     v, rule = trained(graph, KINDS[kind], num_layers, tau)
-    # Unnormalised rows can be large, so the tolerance is relative to the largest.
+    # Unnormalised embeddings can be large, so the tolerance is relative to the largest.
     size = float(v.abs().max())
     torch.testing.assert_close(embed(rule, histories_of(graph)), v[:7], rtol=0, atol=1e-9 * (1 + size))
 
@@ -97,7 +97,7 @@ def test_pieces_do_not_change_the_answer(monkeypatch):
     histories = histories_of(graph)
     whole = embed(rule, histories)
     for size in (1, 2, 5, 7):
-        monkeypatch.setattr(fold_in, "_ENTRIES_AT_ONCE", size)
+        monkeypatch.setattr(histories_module, "_ENTRIES_AT_ONCE", size)
         pieces = list(histories.pieces())
         assert sum(piece.num_users for piece in pieces) == histories.num_users
         assert max(len(piece.items) for piece in pieces) <= max(size, 6)  # user 0 has six entries
@@ -105,9 +105,9 @@ def test_pieces_do_not_change_the_answer(monkeypatch):
 
 
 def test_parts_belong_to_their_items():
-    """Raising one item's rows in every layer, weights held, moves only that item's part."""
+    """Raising one item's embedding in every layer, weights held, moves only that item's part."""
     graph = graph_of(PAIRS)
-    _, rule = trained(graph, RankWeights.lightgcn(), num_layers=2)  # weights that do not depend on the rows
+    _, rule = trained(graph, RankWeights.lightgcn(), num_layers=2)  # weights that do not depend on the embeddings
     histories = Histories.of(np.array([0, 0]), np.array([1, 3]), 1)
     before = rule.split(histories)
     moved = WeightedSum(rule.start.vectors.clone(), 1.0)
@@ -122,37 +122,37 @@ def test_parts_belong_to_their_items():
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_lightgcn_folds_in_all_but_the_users_own_row(num_layers):
+def test_lightgcn_folds_in_all_but_the_users_own_embedding(num_layers):
     graph = graph_of(PAIRS)
-    network = LightGCNNetwork(graph.num_nodes, LightGCNSettings(num_layers=num_layers, embedding_dim=4), 0).double()
+    network = LightGCNNetwork(7, 6, LightGCNSettings(num_layers=num_layers, embedding_dim=4)).double()
     rule = network.fold_in(graph)
-    assert rule.own_row
+    assert rule.own_embedding
     own = network.table.detach()[:7] / (num_layers + 1)
-    # The user's own row also reaches its items and comes back; those items are frozen, so it is in them.
-    expected = network.embeddings(graph).users.detach() - own
+    # The user's own embedding also reaches its items and comes back; those items are frozen, so it is in them.
+    expected = network.scorer(graph).users.detach() - own
     torch.testing.assert_close(embed(rule, histories_of(graph)), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     "network",
     [
-        XSimGCLNetwork(13, XSimGCLSettings(num_layers=1, embedding_dim=4), 0),
-        XSimGCLNetwork(13, XSimGCLSettings(num_layers=3, embedding_dim=4), 0),
-        RankformerCLNetwork(13, RankformerCLSettings(num_layers=0, embedding_dim=4), 0),
-        RankformerCLNetwork(13, RankformerCLSettings(num_layers=3, embedding_dim=4), 0),
+        XSimGCLNetwork(7, 6, XSimGCLSettings(num_layers=1, embedding_dim=4)),
+        XSimGCLNetwork(7, 6, XSimGCLSettings(num_layers=3, embedding_dim=4)),
+        RankformerCLNetwork(7, 6, RankformerCLSettings(num_layers=0, embedding_dim=4)),
+        RankformerCLNetwork(7, 6, RankformerCLSettings(num_layers=3, embedding_dim=4)),
     ],
 )
-def test_contrastive_networks_give_back_the_trained_rows(network):
+def test_contrastive_networks_give_back_the_trained_embeddings(network):
     graph = graph_of(PAIRS)
     network = network.double()
     with torch.no_grad():
-        rule, users = network.fold_in(graph), network.embeddings(graph).users
+        rule, users = network.fold_in(graph), network.scorer(graph).users
     torch.testing.assert_close(embed(rule, histories_of(graph)), users, rtol=1e-10, atol=1e-12)
 
 
 def test_lightgcn_without_layers_has_no_rule():
     graph = graph_of(PAIRS)
-    network = LightGCNNetwork(graph.num_nodes, LightGCNSettings(num_layers=0, embedding_dim=4), 0)
+    network = LightGCNNetwork(7, 6, LightGCNSettings(num_layers=0, embedding_dim=4))
     assert network.fold_in(graph) is None
 
 
@@ -162,19 +162,19 @@ def test_popularity_knows_every_user():
 
 
 @pytest.mark.parametrize("kind", ["paper", "small offset"])
-def test_a_rule_survives_its_tensors_and_numbers(kind):
+def test_a_rule_survives_its_tensors_and_metadata(kind):
     graph = graph_of(PAIRS)
     _, rule = trained(graph, KINDS[kind])
-    again = RankFoldIn.restore(rule.tensors(), rule.numbers())
+    again = RankFoldIn.restore(rule.tensors(), rule.metadata())
     histories = histories_of(graph)
     assert torch.equal(embed(again, histories), embed(rule, histories))
-    summed = WeightedSum(torch.rand(6, 2), 0.5, own_row=True)
-    back = WeightedSum.restore(summed.tensors(), summed.numbers())
-    assert back.own_row
+    summed = WeightedSum(torch.rand(6, 2), 0.5, own_embedding=True)
+    back = WeightedSum.restore(summed.tensors(), summed.metadata())
+    assert back.own_embedding
     assert torch.equal(embed(back, histories), embed(summed, histories))
 
 
-def test_tensors_that_do_not_fit_are_refused():
+def test_tensors_that_do_not_fit_are_rejected():
     good = torch.zeros(6, 2)
     check_tensors({"a": good, "b": torch.zeros(1, 2)}, 6, 2)
     for bad in (torch.zeros(5, 2), torch.zeros(6, 3), torch.zeros(6), good + float("nan"), good.int()):

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from rankformer.errors import DataError
+from rankformer.graph.bipartite import interaction_matrix
 from rankformer.scoring.graph_filter import GraphFilter
-from rankformer.scoring.item_matrix import pair_matrix
 
-PAIRS = pair_matrix(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 2, 1, 1]), (3, 4), count_repeats=True)
+PAIRS = interaction_matrix(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 2, 1, 1]), (3, 4), count_duplicates=True)
 VECTORS = torch.linalg.qr(torch.randn(4, 2, generator=torch.Generator().manual_seed(0))).Q
 
 
@@ -24,9 +24,9 @@ def test_products_and_columns_are_those_of_the_dense_filter():
     np.testing.assert_allclose(np.stack([matrix.column(i) for i in range(4)], axis=1), dense, rtol=1e-5, atol=1e-6)
 
 
-def test_it_survives_its_tensors_and_numbers():
+def test_it_survives_its_tensors_and_metadata():
     matrix = GraphFilter(PAIRS, VECTORS, 0.7)
-    again = GraphFilter.restore(matrix.tensors(), matrix.numbers(), PAIRS)
+    again = GraphFilter.restore(matrix.tensors(), matrix.metadata(), PAIRS)
     assert np.array_equal(again.product(PAIRS), matrix.product(PAIRS))
 
 
@@ -36,10 +36,10 @@ def test_it_survives_its_tensors_and_numbers():
         (torch.zeros(5, 2), 0.3, r"expected \(4, 2\)"),
         (torch.zeros(4), 0.3, "shape"),
         (torch.full((4, 2), float("nan")), 0.3, "finite"),
-        (VECTORS.double(), 0.3, "32 bits"),
+        (VECTORS.double(), 0.3, "type float32"),
         (VECTORS, float("nan"), "weight of the low-pass filter is nan"),
     ],
 )
-def test_what_does_not_fit_is_refused(vectors, weight, message):
+def test_what_does_not_fit_is_rejected(vectors, weight, message):
     with pytest.raises(DataError, match=message):
         GraphFilter.restore({"vectors": vectors}, {"weight": weight}, PAIRS)

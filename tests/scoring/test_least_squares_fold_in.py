@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from rankformer.errors import DataError
-from rankformer.scoring import least_squares_fold_in
-from rankformer.scoring.fold_in import Histories, embed
-from rankformer.scoring.least_squares_fold_in import LeastSquares
+from rankformer.scoring.fold_in import LeastSquares, embed, least_squares
+from rankformer.scoring.histories import Histories
 
 ITEMS = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
 # User 0 has nothing, user 1 one item, user 2 one of them twice, user 3 all, user 5 nothing.
@@ -28,7 +27,7 @@ def solved_one_by_one(weight, regularization):
 @pytest.mark.parametrize("weight", [1.0, 7.5])
 @pytest.mark.parametrize("at_once", [1, 200, 1 << 21])
 def test_each_user_solves_its_own_system(monkeypatch, weight, at_once):
-    monkeypatch.setattr(least_squares_fold_in, "_NUMBERS_AT_ONCE", at_once)
+    monkeypatch.setattr(least_squares, "_NUMBERS_AT_ONCE", at_once)
     rows = embed(LeastSquares(ITEMS, weight, 0.3), HISTORIES)
     torch.testing.assert_close(rows, solved_one_by_one(weight, 0.3), rtol=1e-10, atol=1e-12)
 
@@ -41,15 +40,15 @@ def test_a_part_lies_along_the_solution_for_its_item_alone():
     torch.testing.assert_close(parts[1:4] @ matrix, 5.0 * history, rtol=1e-10, atol=1e-12)
 
 
-def test_it_survives_its_tensors_and_numbers():
+def test_it_survives_its_tensors_and_metadata():
     rule = LeastSquares(ITEMS, 5.0, 0.3)
-    again = LeastSquares.restore(rule.tensors(), rule.numbers())
+    again = LeastSquares.restore(rule.tensors(), rule.metadata())
     assert torch.equal(embed(again, HISTORIES), embed(rule, HISTORIES))
 
 
 @pytest.mark.parametrize(
     ("weight", "regularization"), [(0.5, 1), (1, 0), (1, -1), (float("nan"), 1), (2, float("inf"))]
 )
-def test_numbers_without_a_solution_are_refused(weight, regularization):
+def test_numbers_without_a_solution_are_rejected(weight, regularization):
     with pytest.raises(DataError, match="a weight from 1 and a regularization above 0"):
         LeastSquares.restore({"vectors": ITEMS}, {"weight": weight, "regularization": regularization})

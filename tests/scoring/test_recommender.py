@@ -4,12 +4,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tests.logs import random_log
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, DataError, NotSupportedError, UnknownIdError
+from rankformer.evaluation.evaluator import evaluate
+from rankformer.scoring.base import Contributions, Scorer
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.fold_in import WeightedSum
+from rankformer.scoring.item_matrix import DenseWeights
+from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.scoring.recommender import RankingOptions, Recommender
+from rankformer.scoring.top_k import top_k, top_k_reference
 
 ITEMS = ["pear", "apple", "fig", "plum"]  # index order 0..3, deliberately not alphabetical
 
@@ -26,6 +33,35 @@ def make_recommender(titles=None, **changes):
         "history": history,
     }
     return Recommender(**(arguments | changes))
+
+
+class Flat(Scorer):
+    """The least that a scorer is: scores, all of them 0."""
+
+    kind = "flat"
+    num_users = num_items = None
+
+    def __init__(self, num_users, num_items):
+        self.num_users, self.num_items = num_users, num_items
+
+    def scores(self, users, out=None):
+        return torch.zeros(len(users), self.num_items)
+
+    def is_finite(self):
+        return True
+
+    def cpu(self):
+        return self
+
+    def tensors(self):
+        return {}
+
+    def metadata(self):
+        return {"kind": self.kind}
+
+    @classmethod
+    def restore(cls, tensors, metadata, history):
+        return cls(history.num_users, history.num_items)
 
 
 def lists_of(recommendations):
@@ -53,7 +89,7 @@ def test_include_seen_brings_the_history_back():
     assert lists_of(make_recommender().recommend(["alice"], k=1, include_seen=True)) == [("alice", "pear", 4.0, 1)]
 
 
-def test_allow_and_block_lists_take_raw_ids_and_pass_over_unknown_ones():
+def test_allow_and_block_lists_take_raw_ids_and_ignore_unknown_ones():
     recommender = make_recommender()
     allowed = recommender.recommend(["alice"], allow=["fig", "plum", "kiwi"]).to_dicts()
     assert [row["item_id"] for row in allowed] == ["fig", "plum"]
@@ -74,7 +110,7 @@ def test_unknown_users_are_named_counted_and_shown_what_ids_look_like():
     assert "\n" not in message
 
 
-def test_one_text_instead_of_a_list_is_refused_rather_than_spelt_out():
+def test_one_string_instead_of_a_list_is_refused_rather_than_spelt_out():
     with pytest.raises(ConfigError, match=r"write \['bob'\]"):
         make_recommender().recommend("bob")
 
@@ -98,7 +134,7 @@ def test_k_below_one_is_refused(ask):
         ask(make_recommender())
 
 
-def test_titles_follow_the_item_not_the_place():
+def test_titles_follow_the_item_not_the_rank():
     titles = pa.array(["Pear", None, "Fig", "Plum"])
     rows = make_recommender(titles).recommend(["bob"], k=3).to_dicts()
     assert [row["title"] for row in rows] == ["Plum", None, "Pear"]
@@ -119,25 +155,22 @@ def test_similar_items_rank_by_angle_not_by_length_and_leave_out_the_item_itself
     np.testing.assert_allclose([row["score"] for row in rows], [1.0, 0.5**0.5, -1.0], rtol=1e-6)
 
 
-def test_zero_vectors_are_similar_to_nothing_and_never_nan():
+def test_zero_embeddings_are_similar_to_nothing_and_never_nan():
     items = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
     recommender = make_recommender(scorer=Embeddings(torch.eye(2), items))
     assert [row["similar_item_id"] for row in recommender.similar_items("pear").to_dicts()] == ["fig"]
     assert len(recommender.similar_items("apple")) == 0
 
 
-def test_similar_items_of_an_unknown_item_or_without_vectors_is_refused():
+def test_similar_items_of_an_unknown_item_or_without_embeddings_is_refused():
     with pytest.raises(UnknownIdError, match="unknown item: 'kiwi'"):
         make_recommender().similar_items("kiwi")
-
-    class Flat:
-        num_items = 4
-
-        def scores(self, users):
-            return torch.zeros(len(users), 4)
-
-    with pytest.raises(NotSupportedError, match="Flat scores without vectors"):
-        make_recommender(scorer=Flat()).similar_items("fig")
+    flat = Flat(2, 4)
+    with pytest.raises(NotSupportedError, match="Flat has neither item embeddings nor item weights"):
+        make_recommender(scorer=flat).similar_items("fig")
+    with pytest.raises(NotSupportedError, match="Flat scores without embeddings"):
+        _ = make_recommender(scorer=flat).embeddings
+    assert not make_recommender(scorer=flat).can_find_similar
 
 
 def test_parts_that_do_not_fit_together_are_refused_at_construction():
@@ -167,3 +200,153 @@ def test_repr_shows_the_first_rows_and_says_how_many_are_hidden():
     text = repr(recommender.recommend(k=2))
     assert text.startswith("Recommendations, 12 rows\nuser_id  item_id  score  rank\n0        0        1      1")
     assert text.endswith("... 2 more rows")
+
+
+def folding_recommender():
+    """15 users named u0.., 12 items named i0.., with a fold-in rule; some items were seen twice."""
+    log = random_log()
+    twice = np.concatenate([np.arange(len(log)), np.arange(0, len(log), 7)])
+    ids = IdMap(pa.array([f"u{user}" for user in range(15)])), IdMap(pa.array([f"i{item}" for item in range(12)]))
+    history = Interactions(log.users[twice], log.items[twice], *ids)
+    generator = torch.Generator().manual_seed(0)
+    users, items = torch.randn(15, 4, generator=generator), torch.randn(12, 4, generator=generator)
+    return Recommender(Embeddings(users, items, WeightedSum(items, 0.5, own_embedding=True)), *ids, history)
+
+
+FILTERS = [{}, {"include_seen": True}, {"allow": [2, 3, 5, 7]}, {"block": [0, 1], "allow": [1, 2, 3]}]
+
+
+def by_name(filters):
+    return {
+        name: [f"i{item}" for item in value] if name != "include_seen" else value for name, value in filters.items()
+    }
+
+
+def by_index(filters, k):
+    return RankingOptions(k, **{n: tuple(v) if n != "include_seen" else v for n, v in filters.items()})
+
+
+def flat_lists(lists):
+    """(row, item name, score) of every item of lists by index."""
+    return [
+        (row, f"i{item}", score)
+        for row, (items, scores) in enumerate(zip(lists.items.tolist(), lists.scores.tolist(), strict=True))
+        for item, score in zip(items, scores, strict=True)
+        if item >= 0
+    ]
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_lists_by_index_equal_those_by_raw_id(filters):
+    recommender, users = folding_recommender(), [3, 0, 3, 14]
+    rows = recommender.recommend([f"u{user}" for user in users], 4, **by_name(filters)).to_dicts()
+    for asked in (users, torch.tensor(users)):
+        lists = recommender.rank(asked, by_index(filters, 4))
+        assert lists.items.shape == (4, 4)
+        found = [(f"u{users[row]}", item, score) for row, item, score in flat_lists(lists)]
+        assert found == [(row["user_id"], row["item_id"], row["score"]) for row in rows]
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_lists_of_new_users_by_index_equal_those_by_raw_id(filters):
+    recommender, histories = folding_recommender(), {"a": [0, 2, 2], "b": [], "c": [11]}
+    named = {name: [f"i{item}" for item in items] for name, items in histories.items()}
+    answer = recommender.recommend_histories(named, 4, **by_name(filters))
+    lists, fell_back = recommender.rank_histories(list(histories.values()), by_index(filters, 4))
+    assert fell_back == [False, True, False]
+    assert answer.fallbacks == ["b"]
+    found = [("abc"[row], item, score) for row, item, score in flat_lists(lists)]
+    assert found == [(row["user_id"], row["item_id"], row["score"]) for row in answer.to_dicts()]
+
+
+def test_similar_items_by_index_equal_those_by_raw_id():
+    recommender = folding_recommender()
+    for item in (0, 11):
+        rows = recommender.similar_items(f"i{item}", 5).to_dicts()
+        found = [(name, score) for _, name, score in flat_lists(recommender.rank_similar(item, 5))]
+        assert found == [(row["similar_item_id"], row["score"]) for row in rows]
+        assert f"i{item}" not in dict(found)
+
+
+def test_explanations_by_index_equal_those_by_raw_id():
+    recommender = folding_recommender()
+    history = recommender.history_of(3)
+    named = [f"i{item}" for item in history]
+    pairs = [
+        (recommender.explain_index(5, user=3), recommender.explain("u3", "i5")),
+        (recommender.explain_index(5, history=history), recommender.explain(item="i5", history=named)),
+        (recommender.explain_index(5, history=[4, 4]), recommender.explain(item="i5", history=["i4", "none", "i4"])),
+    ]
+    for by_index, by_id in pairs:
+        assert by_id.score == by_index.score
+        reasons = zip(by_index.items, by_index.contributions, strict=True)
+        assert [(f"i{item}", value) for item, value in reasons] == [(r.item_id, r.contribution) for r in by_id.reasons]
+        assert by_id.user_contribution == by_index.user_contribution
+        assert by_id.global_contribution == by_index.global_contribution
+        assert sum(by_index.contributions) + by_index.user_contribution == pytest.approx(by_index.score)
+    assert pairs[0][0].user_contribution != 0.0
+    assert pairs[1][0].user_contribution == 0.0
+    assert (pairs[0][1].user_id, pairs[1][1].user_id) == ("u3", None)
+
+
+def test_the_history_of_a_user_is_in_the_order_of_the_log_with_duplicates():
+    recommender = folding_recommender()
+    for user in range(15):
+        expected = recommender.history.items[recommender.history.users == user]
+        assert recommender.history_of(user).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("asked", [{}, {"user": "u1"}, {"user": "u1", "item": "i1", "history": ["i2"]}, {"item": "i1"}])
+def test_an_explanation_needs_an_item_and_either_a_user_or_a_history(asked):
+    with pytest.raises(ConfigError, match="needs an item, and either a user or a history"):
+        folding_recommender().explain(**asked)
+
+
+class Sum(Flat):
+    """Two scorers added: a combination is a scorer like any other."""
+
+    kind = "sum"
+    can_fold_in = can_explain = can_compare_items = True
+
+    def __init__(self, *parts):
+        super().__init__(parts[0].num_users, parts[0].num_items)
+        self.parts = parts
+
+    def scores(self, users, out=None):
+        return sum(part.scores(users) for part in self.parts)
+
+    def for_histories(self, histories):
+        return Sum(*(part.for_histories(histories) for part in self.parts))
+
+    def contributions(self, history, item, user):
+        score, items, own, overall = zip(*(part.contributions(history, item, user) for part in self.parts), strict=True)
+        return Contributions(sum(score), sum(items), sum(own), sum(overall))
+
+    def similarities(self, item):
+        return sum(part.similarities(item) for part in self.parts)
+
+
+def test_a_sum_of_scorers_recommends_folds_in_explains_and_is_evaluated():
+    plain = folding_recommender()
+    weights = ItemScorer.of(
+        DenseWeights(torch.randn(12, 12, generator=torch.Generator().manual_seed(1))), plain.history
+    )
+    scorer = Sum(plain.scorer, weights)
+    recommender = Recommender(scorer, plain.user_ids, plain.item_ids, plain.history)
+    everyone = torch.arange(15)
+    expected = plain.scorer.scores(everyone) + weights.scores(everyone)
+    lists, reference = (find(scorer, everyone, 5, seen=plain.seen) for find in (top_k, top_k_reference))
+    assert torch.equal(lists.items, reference.items)
+    assert torch.equal(lists.scores, expected.gather(1, lists.items))
+    found = recommender.recommend(k=5).to_dicts()
+    assert [int(row["item_id"][1:]) for row in found] == lists.items.flatten().tolist()
+    for user in (0, 7):
+        parts = recommender.explain(f"u{user}", "i3")
+        assert parts.score == pytest.approx(float(expected[user, 3]), abs=1e-5)
+        reasons = sum(reason.contribution for reason in parts.reasons)
+        assert reasons + parts.user_contribution + parts.global_contribution == pytest.approx(parts.score, abs=1e-5)
+    assert len(recommender.recommend_histories({"new": ["i1", "i2"]}, k=3)) == 3
+    assert len(recommender.similar_items("i1", k=3)) == 3
+    second = lists.items[:, 1].numpy().astype(np.int32)
+    test = Interactions(everyone.numpy().astype(np.int32), second, plain.user_ids, plain.item_ids)
+    assert evaluate(recommender, test, metrics="mrr@12").metrics == {"mrr@12": 0.5}

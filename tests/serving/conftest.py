@@ -1,6 +1,6 @@
 import pytest
 
-from rankformer.runs.run import load_run
+from rankformer.runs.saved import load_run
 
 from .clients import asking
 from .runs import write_run

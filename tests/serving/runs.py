@@ -9,12 +9,12 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.runs.run import Run, save_run
+from rankformer.runs.saved import Run, save_run
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.scoring.fold_in import WeightedSum
+from rankformer.scoring.fold_in.simple import WeightedSum
 from rankformer.scoring.recommender import Recommender
 
-USERS, ITEMS, WIDTH, PAIRS = 1000, 80, 8, 5000
+USERS, ITEMS, DIMENSION, INTERACTIONS = 1000, 80, 8, 5000
 LOG = [
     {"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": 0.1},
     {"event": "validation", "epoch": 1, "ndcg@20": 0.25, "best": True, "seconds": 0.2},
@@ -27,13 +27,13 @@ def make_recommender(seed: int = 0, user_ids: pa.Array = None, item_ids: pa.Arra
     item_map = IdMap(pa.array([f"i{number}" for number in range(ITEMS)]) if item_ids is None else item_ids)
     n, m = len(user_map), len(item_map)
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    users, items = (rng.integers(0, count, PAIRS).astype(np.int32) for count in (n, m))
+    users, items = (rng.integers(0, count, INTERACTIONS).astype(np.int32) for count in (n, m))
     keep = users < n - 1  # the last user has nothing
     titles = pa.array([None if number % 7 == 3 else f"Title {number} <b>é" for number in range(m)])
     history = Interactions(users[keep], items[keep], user_map, item_map, item_titles=titles, name="toy")
-    vectors = [torch.randn(count, WIDTH, generator=generator) for count in (n, m)]
-    rule = WeightedSum(torch.randn(m, WIDTH, generator=generator), 1.0, own_row=True) if fold_in else None
-    return Recommender(Embeddings(*vectors), user_map, item_map, history, fold_in=rule)
+    vectors = [torch.randn(count, DIMENSION, generator=generator) for count in (n, m)]
+    rule = WeightedSum(torch.randn(m, DIMENSION, generator=generator), 1.0, own_embedding=True) if fold_in else None
+    return Recommender(Embeddings(*vectors, rule), user_map, item_map, history)
 
 
 def write_run(folder: Path, seed: int = 0, **options: Any) -> Path:

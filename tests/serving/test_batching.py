@@ -3,8 +3,7 @@ import threading
 
 import pytest
 
-from rankformer.serving.batching import MicroBatcher
-from rankformer.serving.workers import Closed, Full
+from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
 
 
 class Recorder:
@@ -28,38 +27,38 @@ def run(scenario, **sizes):
     sizes = {"batch_size": 4, "queue_size": 100, **sizes}
 
     async def main():
-        batcher = MicroBatcher(recorder, **sizes)
+        queue = MicroBatcher(recorder, **sizes)
         try:
-            await scenario(batcher, recorder)
+            await scenario(queue, recorder)
         finally:
             recorder.gate.set()
-            batcher.close()
+            queue.close()
 
     asyncio.run(main())
     return recorder.calls
 
 
-async def wait_behind(batcher, recorder):
-    """Hold the thread with one question; return its task."""
+async def wait_behind(queue, recorder):
+    """Hold the thread with one call; return its task."""
     recorder.gate.clear()
-    first = asyncio.ensure_future(batcher.ask("first", 0))
-    while len(batcher) or not batcher._busy:
+    first = asyncio.ensure_future(queue.submit("first", 0))
+    while len(queue) or not queue._busy:
         await asyncio.sleep(0)
     return first
 
 
-def test_a_lone_question_is_answered_at_once_and_alone():
-    async def scenario(batcher, recorder):
-        assert await batcher.ask("a", 7) == 70
-        assert await batcher.ask("a", 8) == 80
+def test_a_lone_call_is_answered_at_once_and_alone():
+    async def scenario(queue, recorder):
+        assert await queue.submit("a", 7) == 70
+        assert await queue.submit("a", 8) == 80
 
     assert run(scenario) == [("a", [7]), ("a", [8])]
 
 
 def test_what_waits_is_answered_together_in_groups_and_in_turn():
-    async def scenario(batcher, recorder):
-        first = await wait_behind(batcher, recorder)
-        asked = [asyncio.ensure_future(batcher.ask("ab"[number % 2], number)) for number in range(6)]
+    async def scenario(queue, recorder):
+        first = await wait_behind(queue, recorder)
+        asked = [asyncio.ensure_future(queue.submit("ab"[number % 2], number)) for number in range(6)]
         await asyncio.sleep(0)
         recorder.gate.set()
         assert await asyncio.gather(*asked) == [number * 10 for number in range(6)]
@@ -69,39 +68,39 @@ def test_what_waits_is_answered_together_in_groups_and_in_turn():
 
 
 def test_a_group_that_fails_fails_alone():
-    async def scenario(batcher, recorder):
-        await wait_behind(batcher, recorder)
-        asked = [asyncio.ensure_future(batcher.ask(key, 1)) for key in ("bad", "good", "bad")]
+    async def scenario(queue, recorder):
+        await wait_behind(queue, recorder)
+        asked = [asyncio.ensure_future(queue.submit(key, 1)) for key in ("bad", "good", "bad")]
         await asyncio.sleep(0)
         recorder.gate.set()
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ZeroDivisionError, int, ZeroDivisionError]
-        assert await batcher.ask("good", 3) == 30  # and the thread goes on
+        assert await queue.submit("good", 3) == 30  # and the thread continues
 
     run(scenario)
 
 
 def test_a_full_queue_refuses_and_takes_again_when_there_is_room():
-    async def scenario(batcher, recorder):
-        await wait_behind(batcher, recorder)
-        asked = [asyncio.ensure_future(batcher.ask("a", number)) for number in range(2)]
+    async def scenario(queue, recorder):
+        await wait_behind(queue, recorder)
+        asked = [asyncio.ensure_future(queue.submit("a", number)) for number in range(2)]
         await asyncio.sleep(0)
-        assert len(batcher) == 2
-        with pytest.raises(Full):
-            await batcher.ask("a", 2)
+        assert len(queue) == 2
+        with pytest.raises(QueueFullError):
+            await queue.submit("a", 2)
         recorder.gate.set()
         await asyncio.gather(*asked)
-        assert await batcher.ask("a", 2) == 20
+        assert await queue.submit("a", 2) == 20
 
     run(scenario, queue_size=2)
 
 
 def test_nothing_is_computed_for_those_who_gave_up():
-    async def scenario(batcher, recorder):
-        first = await wait_behind(batcher, recorder)
+    async def scenario(queue, recorder):
+        first = await wait_behind(queue, recorder)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(batcher.ask("a", 1), 0.01)
-        kept = asyncio.ensure_future(batcher.ask("a", 2))
+            await asyncio.wait_for(queue.submit("a", 1), 0.01)
+        kept = asyncio.ensure_future(queue.submit("a", 2))
         await asyncio.sleep(0)
         recorder.gate.set()
         assert await kept == 20
@@ -111,29 +110,92 @@ def test_nothing_is_computed_for_those_who_gave_up():
 
 
 def test_closing_answers_those_under_way_and_refuses_the_rest():
-    async def scenario(batcher, recorder):
-        first = await wait_behind(batcher, recorder)
-        waiting = asyncio.ensure_future(batcher.ask("a", 1))
+    async def scenario(queue, recorder):
+        first = await wait_behind(queue, recorder)
+        waiting = asyncio.ensure_future(queue.submit("a", 1))
         await asyncio.sleep(0)
-        batcher.close()
+        queue.close()
         recorder.gate.set()
         assert await first == 0
-        for late in (waiting, batcher.ask("a", 2)):
-            with pytest.raises(Closed):
+        for late in (waiting, queue.submit("a", 2)):
+            with pytest.raises(ClosedError):
                 await late
 
     run(scenario)
 
 
-def test_sizes_are_told():
+def test_sizes_are_reported():
     sizes = []
 
-    async def scenario(batcher, recorder):
-        await wait_behind(batcher, recorder)
-        asked = [asyncio.ensure_future(batcher.ask("a", number)) for number in range(7)]
+    async def scenario(queue, recorder):
+        await wait_behind(queue, recorder)
+        asked = [asyncio.ensure_future(queue.submit("a", number)) for number in range(7)]
         await asyncio.sleep(0)
         recorder.gate.set()
         await asyncio.gather(*asked)
 
     run(scenario, on_batch=sizes.append)
     assert sizes == [1, 4, 3]
+
+
+def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
+    async def scenario():
+        pool, gate = WorkerPool(1, 1), threading.Event()
+        running = [asyncio.ensure_future(pool.run(gate.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError):
+            await pool.run(int)
+        gate.set()
+        await asyncio.gather(*running)
+        assert await pool.run(int, "7") == 7
+        pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_place_stays_taken_while_its_thread_works_for_nobody():
+    async def scenario():
+        pool, gate, ended = WorkerPool(1, 0), threading.Event(), threading.Event()
+
+        def work():
+            gate.wait()
+            ended.set()
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(pool.run(work), 0.01)
+        with pytest.raises(QueueFullError):
+            await pool.run(int)
+        gate.set()
+        while not ended.is_set():
+            await asyncio.sleep(0.001)
+        while True:  # the thread gives its place back right after
+            try:
+                assert await pool.run(int) == 0
+                break
+            except QueueFullError:
+                await asyncio.sleep(0.001)
+        pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_error_reaches_the_one_who_asked_and_frees_the_place():
+    async def scenario():
+        pool = WorkerPool(1, 0)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                await pool.run(divmod, 1, 0)
+        pool.close()
+        with pytest.raises(ClosedError):
+            await pool.run(int)
+
+    asyncio.run(scenario())
+
+
+def test_several_threads_answer_beside_each_other():
+    async def scenario():
+        pool, meeting = WorkerPool(3, 0), threading.Barrier(3, timeout=30)
+        assert sorted(await asyncio.gather(*(pool.run(meeting.wait) for _ in range(3)))) == [0, 1, 2]
+        pool.close()
+
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Raw ids of any type: out as JSON and as the text of a URL, and back to the same index."""
+"""Raw ids of any type: out as JSON and as part of a URL, and back to the same index."""
 
 import datetime
 from decimal import Decimal
@@ -6,29 +6,29 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from rankformer.serving.ids import WireIds
+from rankformer.serving.ids import IdCodec
 
 COLUMNS = {
-    "text": pa.array(["a/b", "", "ü☃", "%2F", "7", "nul\0"]),
-    "large text": pa.array(["x", "y"], pa.large_string()),
+    "strings": pa.array(["a/b", "", "ü☃", "%2F", "7", "nul\0"]),
+    "large strings": pa.array(["x", "y"], pa.large_string()),
     "dictionary": pa.array(["x", "y", "z"]).dictionary_encode(),
-    "whole numbers": pa.array([0, -5, 2**63 - 1], pa.int64()),
+    "integers": pa.array([0, -5, 2**63 - 1], pa.int64()),
     "unsigned": pa.array([1, 2**64 - 1], pa.uint64()),
-    "numbers": pa.array([0.5, -1e300, 3.0]),
-    "single numbers": pa.array([0.1, 2.0], pa.float32()),
-    "truth values": pa.array([True, False]),
+    "floats": pa.array([0.5, -1e300, 3.0]),
+    "single-precision floats": pa.array([0.1, 2.0], pa.float32()),
+    "booleans": pa.array([True, False]),
     "dates": pa.array([datetime.date(2024, 2, 29), datetime.date(1999, 1, 1)]),
     "times": pa.array([datetime.datetime(2024, 2, 29, 12, 30), datetime.datetime(1999, 1, 1)], pa.timestamp("us")),
     "decimals": pa.array([Decimal("1.50"), Decimal("-2.25")]),
     "bytes": pa.array([b"abc", "é".encode()]),
-    "bytes that are no text": pa.array([b"\xff\x00", b"abc"]),
+    "bytes that are not UTF-8": pa.array([b"\xff\x00", b"abc"]),
     "fixed bytes": pa.array([b"0123", b"4567"], pa.binary(4)),
 }
 
 
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
 def test_every_id_finds_itself_again(column):
-    ids = WireIds(column)
+    ids = IdCodec(column)
     assert len(ids) == len(column)
     assert [ids.find(value) for value in ids.values] == list(range(len(column)))
     assert [ids.find_text(text) for text in ids.texts.to_pylist()] == list(range(len(column)))
@@ -36,43 +36,43 @@ def test_every_id_finds_itself_again(column):
 
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
 @pytest.mark.parametrize("text", ["nobody", "", "-", "1e999", "nan", "１", "1_0", "\ud800", "9" * 5000])
-def test_other_texts_find_nothing(column, text):
-    if text not in WireIds(column).texts.to_pylist():
-        assert WireIds(column).find_text(text) is None
+def test_other_strings_find_nothing(column, text):
+    if text not in IdCodec(column).texts.to_pylist():
+        assert IdCodec(column).find_text(text) is None
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("whole numbers", 0.0),
-        ("whole numbers", False),
-        ("whole numbers", "0"),
-        ("whole numbers", 10**400),
-        ("text", 7),
-        ("truth values", 1),
-        ("numbers", True),
-        ("numbers", "0.5"),
-        ("numbers", 10**400),
+        ("integers", 0.0),
+        ("integers", False),
+        ("integers", "0"),
+        ("integers", 10**400),
+        ("strings", 7),
+        ("booleans", 1),
+        ("floats", True),
+        ("floats", "0.5"),
+        ("floats", 10**400),
         ("dates", 0),
         ("bytes", b"abc"),
     ],
 )
 def test_a_value_of_another_type_is_another_id(column, value):
-    assert WireIds(COLUMNS[column]).find(value) is None
+    assert IdCodec(COLUMNS[column]).find(value) is None
 
 
 def test_other_spellings():
-    assert WireIds(COLUMNS["whole numbers"]).find_text("-05") == 1
-    assert WireIds(COLUMNS["numbers"]).find(3) == 2
-    assert WireIds(COLUMNS["numbers"]).find_text("5e-1") == 0
-    assert WireIds(COLUMNS["times"]).find_text("2024-02-29T12:30:00") == 0
+    assert IdCodec(COLUMNS["integers"]).find_text("-05") == 1
+    assert IdCodec(COLUMNS["floats"]).find(3) == 2
+    assert IdCodec(COLUMNS["floats"]).find_text("5e-1") == 0
+    assert IdCodec(COLUMNS["times"]).find_text("2024-02-29T12:30:00") == 0
 
 
-def test_bytes_that_are_no_text_travel_in_hexadecimal():
-    assert WireIds(COLUMNS["bytes that are no text"]).values == ["ff00", "616263"]
-    assert WireIds(COLUMNS["bytes"]).values == ["abc", "é"]
+def test_bytes_that_are_not_utf8_become_hexadecimal():
+    assert IdCodec(COLUMNS["bytes that are not UTF-8"]).values == ["ff00", "616263"]
+    assert IdCodec(COLUMNS["bytes"]).values == ["abc", "é"]
 
 
-def test_numbers_that_json_lacks_travel_as_text():
-    ids = WireIds(pa.array([1.5, float("inf")]))
+def test_numbers_that_json_lacks_become_strings():
+    ids = IdCodec(pa.array([1.5, float("inf")]))
     assert ids.values == [1.5, "inf"]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from rankformer.runs.run import load_run
+from rankformer.runs.saved import load_run
 from rankformer.serving.page import assemble_page, page_response
 from rankformer.serving.settings import Tokens
 
@@ -147,13 +147,13 @@ def test_length_and_seen_items_follow_the_controls_and_the_address(visit, recomm
 
 @pytest.mark.parametrize("picks", [(), (FIRST_ITEM, FIRST_ITEM + 12)])
 def test_the_reasons_on_show_add_up_to_the_score(visit, recommender, picks):
-    page = visit(f"#made-up={','.join(map(str, picks))}" if picks else "#user=anna")
+    page = visit(f"#new-user={','.join(map(str, picks))}" if picks else "#user=anna")
     page.locator(".results .row").nth(2).click()
     lines = page.locator(".reasons tbody data")
     reasons = len(picks) or len(history_of(recommender, "anna"))
     assert reasons == 2 or reasons > 9
     for shown in (min(reasons, 9), reasons):  # eight and one line for the rest, until all are asked for
-        expect(lines).to_have_count(shown + 2)  # and the crowd, and the user's own
+        expect(lines).to_have_count(shown + 2)  # and the global and the user contribution
         score = float(page.locator(".reasons tfoot data").get_attribute("value"))
         assert sum(lines.evaluate_all("lines => lines.map(line => Number(line.value))")) == pytest.approx(
             score, abs=1e-4
@@ -165,8 +165,8 @@ def test_the_reasons_on_show_add_up_to_the_score(visit, recommender, picks):
     expect(page.locator(".detail")).to_have_count(0)
 
 
-def test_a_made_up_user_grows_and_shrinks_and_the_list_follows(visit, recommender):
-    page = visit("#made-up=")
+def test_a_new_user_grows_and_shrinks_and_the_list_follows(visit, recommender):
+    page = visit("#new-user=")
     expect(page.get_by_text("Nothing picked yet: these are the most popular items.")).to_be_visible()
     assert rows_of(page) == expected(recommender.recommend_histories({0: []}, 10))
     history = []
@@ -185,8 +185,8 @@ def test_a_made_up_user_grows_and_shrinks_and_the_list_follows(visit, recommende
 def test_a_copied_history_gives_the_users_own_list(visit):
     page = visit("#user=anna")
     own = rows_of(page)
-    page.get_by_role("button", name="Copy to the made-up user").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Recommended for the made-up user")
+    page.get_by_role("button", name="Copy to the new user").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Recommended for the new user")
     expect(page.locator(".pick").first).to_be_visible()
     assert [name for name, _ in rows_of(page)] == [name for name, _ in own]
     page.go_back()
@@ -199,7 +199,7 @@ def test_an_answer_that_comes_too_late_is_dropped(visit, recommender):
     def hold_the_first(page):
         page.route("**/recommend:session", lambda route: late.append(route) if not late else route.continue_())
 
-    page = visit(f"#made-up={FIRST_ITEM + 12}", before=hold_the_first, reduced_motion="reduce")
+    page = visit(f"#new-user={FIRST_ITEM + 12}", before=hold_the_first, reduced_motion="reduce")
     expect(page.locator(".skeleton").first).to_be_visible()
     assert page.evaluate("document.getAnimations().length") == 0
     pick_item(page, "Book 13")
@@ -209,9 +209,9 @@ def test_an_answer_that_comes_too_late_is_dropped(visit, recommender):
     assert rows_of(page) == expected(recommender.recommend_histories(history, 10))
 
 
-def test_unknown_items_of_an_address_are_passed_over_and_named(visit):
-    page = visit(f"#made-up={FIRST_ITEM + 12},no-such-item")
-    expect(page.locator(".note")).to_have_text("Unknown to the model and passed over: no-such-item.")
+def test_unknown_items_of_an_address_are_skipped_and_named(visit):
+    page = visit(f"#new-user={FIRST_ITEM + 12},no-such-item")
+    expect(page.locator(".note")).to_have_text("Unknown to the model and skipped: no-such-item.")
     expect(page.locator(".results .row")).to_have_count(10)
 
 
@@ -225,7 +225,7 @@ def test_similar_items_are_those_of_the_recommender_and_lead_on(visit, recommend
     expect(page.locator("#detail-name")).to_have_text(expected(similar, "similar_item_id")[0][0])
 
 
-def test_the_card_holds_metrics_protocol_settings_and_the_curve(visit, run):
+def test_the_model_card_holds_metrics_protocol_settings_and_the_curve(visit, run):
     page = visit("#model")
     kept = load_run(run)
     for name, value in kept.metrics.items():
@@ -247,7 +247,7 @@ def test_titles_and_ids_are_shown_as_they_are_and_never_run(visit):
     assert {str(FIRST_ITEM + 7), str(FIRST_ITEM + 8)} <= set(names)
     expect(page.locator("#detail-name")).to_have_text(TITLES[0])
     expect(page.get_by_role("heading", level=1)).to_have_text("Recommended for <b>bold</b>")
-    move(page, "made-up=")
+    move(page, "new-user=")
     for title in TITLES[:3]:
         pick_item(page, title[:30])
     expect(page.get_by_role("list", name="Picked items").get_by_role("listitem")).to_have_count(3)
@@ -300,8 +300,8 @@ def test_a_swap_to_a_model_that_can_do_less_is_noticed(visit, run, tmp_path):
         page.locator(".results .row").first.click()
         expect(page.locator(".detail")).to_contain_text("there are no reasons to give")
         expect(page.locator(".detail .ranked .row")).to_have_count(8)
-        expect(page.get_by_role("button", name="made-up user")).to_have_count(0)
-        page.get_by_role("link", name="Made-up user").click()
+        expect(page.get_by_role("button", name="new user")).to_have_count(0)
+        page.get_by_role("link", name="New user").click()
         expect(page.locator(".results")).to_contain_text("Not something this model can do")
 
 
@@ -356,7 +356,7 @@ def test_a_phone_never_scrolls_sideways(visit, width):
     everything = ",".join(str(FIRST_ITEM + number) for number in range(9))
     page = visit(f"#user=anna&k=50&seen=1&item={FIRST_ITEM + 5}", viewport={**PHONE, "width": width})
     expect(page.locator(".results li .detail .reasons")).to_be_visible()
-    for fragment in (f"made-up={everything}", "user=nobody", "model", ""):
+    for fragment in (f"new-user={everything}", "user=nobody", "model", ""):
         assert settled(page).evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
         move(page, fragment)
 
@@ -364,7 +364,7 @@ def test_a_phone_never_scrolls_sideways(visit, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_stands_out_in_light_and_dark(visit, scheme):
     page = settled(visit(color_scheme=scheme))
-    for fragment in (f"user=anna&seen=1&item={FIRST_ITEM}", f"made-up={FIRST_ITEM}", "user=nobody", "model"):
+    for fragment in (f"user=anna&seen=1&item={FIRST_ITEM}", f"new-user={FIRST_ITEM}", "user=nobody", "model"):
         paper, contrasts = contrasts_of(move(page, fragment))
         assert (paper < 0.05) == (scheme == "dark")
         assert len(contrasts) > 10

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankformer.serving.search import Shelf
+from rankformer.serving.search import SearchIndex
 
 IDS = pa.array(["b-1", "a-1", "ab-2", "x"], pa.large_string())
 TITLES = pa.array(["Über Wasser", None, "Apfel (b-1)", "ÜBER alles"])
@@ -20,16 +20,16 @@ TITLES = pa.array(["Über Wasser", None, "Apfel (b-1)", "ÜBER alles"])
     ],
 )
 def test_popular_first_and_beginnings_before_the_rest(query, found):
-    shelf = Shelf([IDS, TITLES], np.array([5, 1, 9, 5]), popular_first=True)
-    assert shelf.find(query, 10) == found
-    assert shelf.find(query, 1) == found[:1]
+    index = SearchIndex([IDS, TITLES], np.array([5, 1, 9, 5]), popular_first=True)
+    assert index.find(query, 10) == found
+    assert index.find(query, 1) == found[:1]
 
 
 def test_the_order_of_the_index():
-    shelf = Shelf([IDS], np.array([5, 1, 9, 5]), popular_first=False)
-    assert shelf.find("", 3) == [0, 1, 2]
-    assert shelf.find("1", 3) == [0, 1]
+    index = SearchIndex([IDS], np.array([5, 1, 9, 5]), popular_first=False)
+    assert index.find("", 3) == [0, 1, 2]
+    assert index.find("1", 3) == [0, 1]
 
 
 def test_nothing_to_find():
-    assert Shelf([IDS[:0]], np.zeros(0, dtype=np.int64), popular_first=True).find("a", 5) == []
+    assert SearchIndex([IDS[:0]], np.zeros(0, dtype=np.int64), popular_first=True).find("a", 5) == []

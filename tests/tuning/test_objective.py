@@ -6,18 +6,16 @@ from pydantic import Field
 
 from rankformer.errors import DataError
 from rankformer.evaluation.evaluator import evaluate
-from rankformer.models.base import Learned
-from rankformer.models.popularity import Popularity
+from rankformer.models.popularity import Popularity, PopularitySettings
 from rankformer.models.registry import model_class
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.settings import Settings
-from rankformer.tuning.objective import RUNNING, TimeIsUp, TuningData
-from rankformer.tuning.trials import Trial
+from rankformer.tuning.objective import RUNNING, TimeIsUp, Trial, TuningData
+from rankformer.tuning.strategy import Pruner
 
 SETTINGS = {"learning_rate": 0.1, "l2": 1e-4}
 
 
-class PowerSettings(Settings):
+class PowerSettings(PopularitySettings):
     power: float = Field(default=1.0)
 
 
@@ -27,15 +25,20 @@ class Power(Popularity):
     name = "power"
     settings_class = PowerSettings
 
-    def learn(self, train, valid, place):
-        vectors = super().learn(train, valid, place).scorer
-        return Learned(Embeddings(vectors.users, vectors.items**self.settings.power))
+    def solve(self, graph):
+        vectors = super().solve(graph)
+        return Embeddings(vectors.users, vectors.items**self.settings.power)
 
 
 def strong(count):
-    """Trials that nobody can keep up with."""
-    curve = dict.fromkeys(range(1, 9), 2.0)
-    return [Trial(number, "complete", SETTINGS, 2.0, 8, curve) for number in range(count)]
+    """Trials that no other can keep up with."""
+    values = dict.fromkeys(range(1, 9), 2.0)
+    return [Trial(number, "complete", SETTINGS, 2.0, 8, values) for number in range(count)]
+
+
+def run(objective, settings, earlier):
+    """The next trial after the earlier ones."""
+    return objective.run(len(earlier), settings, Pruner(earlier).falls_behind)
 
 
 def test_there_is_no_place_for_a_test_part():
@@ -48,7 +51,7 @@ def test_a_validation_part_is_needed(parts):
 
 
 def test_the_value_is_the_best_validation_of_the_very_training(objective, parts):
-    trial = objective.run(SETTINGS, [])
+    trial = run(objective, SETTINGS, [])
     assert (trial.number, trial.state, trial.settings) == (0, "complete", SETTINGS)
     assert list(trial.validations) == list(range(1, 9))
     assert trial.value == max(trial.validations.values()) == trial.validations[trial.epoch]
@@ -58,15 +61,15 @@ def test_the_value_is_the_best_validation_of_the_very_training(objective, parts)
 
 def test_fixed_settings_are_beaten_by_none_and_the_metric_is_theirs(objective):
     other = replace(objective, fixed={**objective.fixed, "metric": "recall@5", "epochs": 3})
-    trial = other.run(SETTINGS, [])
+    trial = run(other, SETTINGS, [])
     assert list(trial.validations) == [1, 2, 3]
     assert other.metric == "recall@5"
-    assert trial.value != objective.run(SETTINGS, []).value
+    assert trial.value != run(objective, SETTINGS, []).value
 
 
 def test_a_trial_that_falls_behind_is_stopped(objective):
     seen = []
-    trial = replace(objective, on_event=seen.append).run(SETTINGS, strong(5))
+    trial = run(replace(objective, on_event=seen.append), SETTINGS, strong(5))
     assert (trial.number, trial.state) == (5, "pruned")
     assert list(trial.validations) == [1, 2, 3]
     assert trial.value == max(trial.validations.values())
@@ -75,7 +78,7 @@ def test_a_trial_that_falls_behind_is_stopped(objective):
 
 def test_at_its_last_epoch_a_trial_is_complete_however_bad(objective):
     short = replace(objective, fixed={**objective.fixed, "epochs": 3})
-    assert short.run(SETTINGS, strong(5)).state == "complete"
+    assert run(short, SETTINGS, strong(5)).state == "complete"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_at_its_last_epoch_a_trial_is_complete_however_bad(objective):
     ids=["diverged", "refused"],
 )
 def test_a_failure_is_a_result(objective, settings, problem):
-    trial = objective.run(settings, [])
+    trial = run(objective, settings, [])
     assert (trial.state, trial.value) == ("failed", None)
     assert problem in trial.problem
     assert "\n" not in trial.problem
@@ -95,7 +98,7 @@ def test_a_mistake_of_ours_is_no_result(objective):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        replace(objective, on_event=wrong).run(SETTINGS, [])
+        run(replace(objective, on_event=wrong), SETTINGS, [])
 
 
 class TestCutOff:
@@ -109,62 +112,62 @@ class TestCutOff:
                 raise problem
 
         with pytest.raises(type(problem)):
-            replace(objective, on_event=stop).run(SETTINGS, strong(3))
+            run(replace(objective, on_event=stop), SETTINGS, strong(3))
         return seen
 
     @pytest.mark.parametrize("count", [1, 3, 8, 16])
     def test_it_goes_on_and_ends_the_same(self, objective, plain, tmp_path, count):
-        whole = replace(objective, folder=tmp_path / "whole").run(SETTINGS, strong(3))
+        whole = run(replace(objective, folder=tmp_path / "whole"), SETTINGS, strong(3))
         self.cut_at(objective, count, KeyboardInterrupt())
         seen = []
-        resumed = replace(objective, on_event=seen.append).run(SETTINGS, strong(3))
+        resumed = run(replace(objective, on_event=seen.append), SETTINGS, strong(3))
         assert plain([resumed]) == plain([whole])
         assert seen[0]["epoch"] == (count - 1) // 2 + 1  # nothing before the checkpoint was trained again
 
     def test_what_came_before_the_checkpoint_is_judged_too(self, objective, plain, tmp_path):
         """A median reached early and lost again must save a resumed trial as it saves an unbroken one."""
-        unbroken = replace(objective, folder=tmp_path / "whole").run(SETTINGS, [])
+        unbroken = run(replace(objective, folder=tmp_path / "whole"), SETTINGS, [])
         first = unbroken.validations[1]
         assert first < max(unbroken.validations.values())
         bar = dict.fromkeys(range(1, 9), (first + max(unbroken.validations.values())) / 2)
         others = [Trial(number, "complete", SETTINGS, 1.0, 8, bar) for number in range(5)]
-        expected = replace(objective, folder=tmp_path / "again").run(SETTINGS, others)
+        expected = run(replace(objective, folder=tmp_path / "again"), SETTINGS, others)
         self.cut_at(objective, 5, KeyboardInterrupt())
         # The cut trial had number 3; the folder is named by number and settings.
         folder = objective.folder / RUNNING
         (cut,) = folder.iterdir()
         cut.rename(folder / cut.name.replace("3-", "5-"))
-        assert plain([objective.run(SETTINGS, others)]) == plain([expected])
+        assert plain([run(objective, SETTINGS, others)]) == plain([expected])
 
     def test_another_trials_checkpoint_is_not_taken_up(self, objective, plain, tmp_path):
         other = {"learning_rate": 0.3, "l2": 0.0}
-        whole = replace(objective, folder=tmp_path / "whole").run(other, strong(3))
+        whole = run(replace(objective, folder=tmp_path / "whole"), other, strong(3))
         self.cut_at(objective, 6, KeyboardInterrupt())
-        assert plain([objective.run(other, strong(3))]) == plain([whole])
+        assert plain([run(objective, other, strong(3))]) == plain([whole])
         assert len(list((objective.folder / RUNNING).iterdir())) == 1
 
     @pytest.mark.parametrize("name", ["latest.json", "log.jsonl", "safetensors"])
     def test_a_damaged_checkpoint_only_costs_time(self, objective, plain, tmp_path, name):
-        whole = replace(objective, folder=tmp_path / "whole").run(SETTINGS, strong(3))
+        whole = run(replace(objective, folder=tmp_path / "whole"), SETTINGS, strong(3))
         self.cut_at(objective, 9, KeyboardInterrupt())
         (damaged,) = [path for path in objective.folder.rglob("*") if path.name.endswith(name)]
         damaged.write_bytes(b"{" + damaged.read_bytes()[5:])
-        assert plain([objective.run(SETTINGS, strong(3))]) == plain([whole])
+        assert plain([run(objective, SETTINGS, strong(3))]) == plain([whole])
 
     def test_when_the_time_is_up_the_checkpoint_stays(self, objective, plain, tmp_path):
-        whole = replace(objective, folder=tmp_path / "whole").run(SETTINGS, strong(3))
+        whole = run(replace(objective, folder=tmp_path / "whole"), SETTINGS, strong(3))
         late = replace(objective, deadline=time.monotonic() - 1)
         with pytest.raises(TimeIsUp):
-            late.run(SETTINGS, strong(3))
+            run(late, SETTINGS, strong(3))
         self.cut_at(objective, 4, KeyboardInterrupt())
         with pytest.raises(TimeIsUp):
-            late.run(SETTINGS, strong(3))
-        assert plain([objective.run(SETTINGS, strong(3))]) == plain([whole])
+            run(late, SETTINGS, strong(3))
+        assert plain([run(objective, SETTINGS, strong(3))]) == plain([whole])
 
 
 def test_a_method_without_epochs_is_measured(parts, objective):
     aim = replace(objective, method=Power, fixed={}, deadline=time.monotonic() - 1)
-    up, down = aim.run({"power": 1.0}, []), aim.run({"power": -1.0}, strong(9))
+    up, down = run(aim, {"power": 1.0}, []), run(aim, {"power": -1.0}, strong(9))
     expected = evaluate(Popularity().fit(parts.train), parts.valid, metrics=["ndcg@20"]).metrics["ndcg@20"]
     assert (up.state, up.value, up.epoch, up.validations) == ("complete", expected, None, {})
     assert down.state == "complete"

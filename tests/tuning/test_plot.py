@@ -3,20 +3,20 @@ import builtins
 import pytest
 
 from rankformer.models.registry import model_class
+from rankformer.tuning.objective import Trial
 from rankformer.tuning.plot import can_draw, draw
 from rankformer.tuning.report import PICTURE
 from rankformer.tuning.space import make_space
 from rankformer.tuning.study import Study
-from rankformer.tuning.trials import Trial
 
 
 def test_every_kind_of_setting_and_trial(objective):
     method = model_class("difformer")
     described = {
         "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
-        "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},  # its default 0 has no place on a log scale
+        "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},  # its default 0 has no position on a log scale
         "num_layers": {"low": 1, "high": 4},
-        "start": ["normal", "spectral"],
+        "initialization": ["normal", "spectral"],
         "norm": ["row", "frobenius"],
     }
     space = make_space(method, described, "a test")

@@ -9,10 +9,10 @@ import pytest
 
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
-from rankformer.files import sealed_json
 from rankformer.models.registry import model_class
+from rankformer.runs.checksums import checksummed_json
 from rankformer.tuning.objective import RUNNING, Objective, TuningData
-from rankformer.tuning.space import Range, make_space, space_of
+from rankformer.tuning.space import Range, make_space, space_of, to_json
 from rankformer.tuning.study import LOCK, STUDY, open_study
 
 from .conftest import TINY
@@ -122,7 +122,7 @@ with open_study(aim, space) as study:
 def test_killed_by_the_system_it_ends_the_same(objective, study, space, parts, plain, tmp_path):
     pairs = {name: np.stack([part.users, part.items]) for name, part in zip(Parts._fields, parts, strict=True)}
     np.savez(tmp_path / "pairs.npz", **pairs)
-    described = json.dumps({name: dimension.to_json() for name, dimension in space.items()})
+    described = json.dumps(to_json(space))
     fixed = json.dumps(objective.fixed)
     words = [tmp_path / "pairs.npz", objective.data.fingerprint, described, fixed, tmp_path / "killed"]
     process = subprocess.run([sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False)
@@ -194,23 +194,23 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": 2}, "no search that this version can read"),
-            ({"trials": 3}, "no search that this version can read"),
+            ({"format": 2}, "not a search that this version can read"),
+            ({"trials": 3}, "not a search that this version can read"),
             ({"trials": [{"number": 0}]}, "a trial in it cannot be read"),
             ({"identity": {}}, "another search"),
         ],
         ids=str,
     )
-    def test_a_sealed_file_of_another_kind(self, study, space, change, message):
+    def test_a_checksummed_file_of_another_kind(self, study, space, change, message):
         content = json.loads(study.path.read_text(encoding="utf-8"))
-        del content["seal"]
-        study.path.write_bytes(sealed_json({**content, **change}))
+        del content["checksum"]
+        study.path.write_bytes(checksummed_json({**content, **change}))
         self.refuse(study.objective, space, message)
 
     def test_trials_that_were_taken_out(self, study, space):
         content = json.loads(study.path.read_text(encoding="utf-8"))
-        del content["seal"], content["trials"][1]
-        study.path.write_bytes(sealed_json(content))
+        del content["checksum"], content["trials"][1]
+        study.path.write_bytes(checksummed_json(content))
         self.refuse(study.objective, space, "not in order")
 
     def test_a_folder_of_other_things(self, objective, space):

@@ -1,6 +1,7 @@
-"""`rankformer data`: list, look at, split, convert and fetch data."""
+"""`rankformer data`: list, inspect, split, convert and download data."""
 
 import json as json_text
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,38 +15,29 @@ from rankformer.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from rankformer.data.registry import Dataset
 
-LIST_EXAMPLES = """Example:
-
-rankformer data list
-"""
+LIST_EXAMPLE = "Example:  rankformer data list"
 INFO_EXAMPLES = """Examples:
 
 rankformer data info demo
 
 rankformer data info clicks.csv --user-column visitor --item-column product --split last --time-column at
 """
-SPLIT_EXAMPLES = """Example:
+SPLIT_EXAMPLE = """Example:
 
 rankformer data split clicks.csv --out clicks-split --split random-per-user --parts 0.8,0.1,0.1 --as parquet
 """
-CONVERT_EXAMPLES = """Example:
-
-rankformer data convert clicks.csv --out clicks.parquet --duplicates merge
-"""
-DOWNLOAD_EXAMPLES = """Example:
-
-rankformer data download epinions
-"""
+CONVERT_EXAMPLE = "Example:  rankformer data convert clicks.csv --out clicks.parquet --duplicates merge"
+DOWNLOAD_EXAMPLE = "Example:  rankformer data download epinions"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    group = typer.Typer(help="List, look at, split, convert and fetch data.", epilog="Example:  rankformer data list")
-    group.command(name="list", help=help_of(list_datasets), epilog=LIST_EXAMPLES)(list_datasets)
+    group = typer.Typer(help="List, inspect, split, convert and download data.", epilog=LIST_EXAMPLE)
+    group.command(name="list", help=help_of(list_datasets), epilog=LIST_EXAMPLE)(list_datasets)
     group.command(name="info", help=help_of(info), epilog=INFO_EXAMPLES)(takes_data_options(info))
-    group.command(name="split", help=help_of(split), epilog=SPLIT_EXAMPLES)(takes_data_options(split))
-    group.command(name="convert", help=help_of(convert), epilog=CONVERT_EXAMPLES)(takes_data_options(convert))
-    group.command(name="download", help=help_of(download), epilog=DOWNLOAD_EXAMPLES)(download)
+    group.command(name="split", help=help_of(split), epilog=SPLIT_EXAMPLE)(takes_data_options(split))
+    group.command(name="convert", help=help_of(convert), epilog=CONVERT_EXAMPLE)(takes_data_options(convert))
+    group.command(name="download", help=help_of(download), epilog=DOWNLOAD_EXAMPLE)(download)
     app.add_typer(group, name="data")
 
 
@@ -61,20 +53,20 @@ def list_datasets(json: JsonFlag = False) -> None:
         show_json({"datasets": rows})
         return
     show_table(
-        ("name", "users x items", "pairs", "here", "from"),
+        ("name", "users x items", "interactions", "here", "from"),
         [
             (
                 row["name"],
                 f"{row['users']:,} x {row['items']:,}",
-                f"{row['pairs']:,}",
+                f"{row['interactions']:,}",
                 _presence(row),
                 row["homepage"].removeprefix("https://"),
             )
             for row in rows
         ],
-        numbers=("users x items", "pairs"),
+        numbers=("users x items", "interactions"),
     )
-    show("fetch one with:  rankformer data download NAME")
+    show("download one with:  rankformer data download NAME")
 
 
 def _dataset_row(dataset: "Dataset") -> dict[str, Any]:
@@ -82,17 +74,14 @@ def _dataset_row(dataset: "Dataset") -> dict[str, Any]:
     from rankformer.data.registry import find_dataset
 
     folder = None
-    if not dataset.is_generated:
-        try:
-            folder = str(find_dataset(dataset.name))
-        except DataError:
-            folder = None
+    with suppress(DataError):
+        folder = None if dataset.is_generated else str(find_dataset(dataset.name))
     return {
         "name": dataset.name,
         "description": dataset.description,
         "users": dataset.num_users,
         "items": dataset.num_items,
-        "pairs": len(demo_log()) if dataset.num_pairs is None else dataset.num_pairs,
+        "interactions": len(demo_log()) if dataset.num_interactions is None else dataset.num_interactions,
         "present": dataset.is_generated or folder is not None,
         "folder": folder,
         "downloadable": dataset.url_base is not None,
@@ -110,8 +99,8 @@ def _presence(row: dict[str, Any]) -> str:
 
 
 def info(data: DataArgument, json: JsonFlag = False, *, options: dict[str, Any]) -> None:
-    """Show what is in DATA: sizes, density, repeats, degrees, overlaps, cold ids and the fingerprint of the split."""
-    from rankformer.cli.data_summary import summary_of
+    """Show sizes, density, duplicates, degrees, overlaps, cold ids and the fingerprint of the split of DATA."""
+    from rankformer.data.summary import summary_of
 
     source = data_source(data, options)
     with busy(f"reading {source.source}"):
@@ -123,10 +112,10 @@ def info(data: DataArgument, json: JsonFlag = False, *, options: dict[str, Any])
 
 
 def _show_summary(summary: dict[str, Any]) -> None:
-    size = f"{summary['users']:,} users x {summary['items']:,} items, {summary['pairs']:,} pairs"
+    size = f"{summary['users']:,} users x {summary['items']:,} items, {summary['interactions']:,} interactions"
     known = [label for label in ("times", "weights", "titles") if summary[label]]
     show(f"{summary['name']}: {size}, density {summary['density']:.4%}{', with ' if known else ''}{', '.join(known)}")
-    counted = ("pairs", "repeated", "users", "items")
+    counted = ("interactions", "duplicates", "users", "items")
     cold = summary["cold"]
     show_table(
         ("part", *counted, "cold users", "cold items"),
@@ -136,18 +125,15 @@ def _show_summary(summary: dict[str, Any]) -> None:
         ],
         numbers=(*counted, "cold users", "cold items"),
     )
-    labels = list(summary["train_pairs_per_user"])
+    degrees = {side: summary[f"train_interactions_per_{side}"] for side in ("user", "item")}
     show_table(
-        ("train pairs", *labels),
-        [
-            (f"per {side}", *(f"{value:,}" for value in summary[f"train_pairs_per_{side}"].values()))
-            for side in ("user", "item")
-        ],
-        numbers=labels,
+        ("train interactions", *degrees["user"]),
+        [(f"per {side}", *(f"{count:,}" for count in counts.values())) for side, counts in degrees.items()],
+        numbers=list(degrees["user"]),
     )
     show(
-        f"distinct pairs also in train: {summary['test_pairs_also_in_train']:,} of test, "
-        f"{summary['valid_pairs_also_in_train']:,} of valid",
+        f"distinct interactions also in train: {summary['test_interactions_also_in_train']:,} of test, "
+        f"{summary['valid_interactions_also_in_train']:,} of valid",
         f"fingerprint: {summary['fingerprint']}",
     )
 
@@ -166,28 +152,27 @@ def split(
 
     The folder can be used as DATA. An empty part has no file.
     """
-    from rankformer.data.writers import check_writable, write_log
+    from rankformer.data.writers import check_writable, write_table
     from rankformer.files import write_bytes_atomic
 
     check_writable(Path(f"train.{written_as}"))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already and is not an empty folder; choose another --out")
+        raise ConfigError(f"{out} exists and is not an empty folder; choose another --out")
     source = data_source(data, options)
+    written = {}
     with busy(f"splitting {source.source}"):
         parts = source.load()
-        files = {part: f"{part}.{written_as}" for part in parts._fields if len(getattr(parts, part))}
-        for part, name in files.items():
-            write_log(getattr(parts, part), out / name)
-    document: dict[str, Any] = {
-        "source": source.absolute().model_dump(mode="json"),
-        "fingerprint": parts.fingerprint,
-        "parts": {part: {"file": name, "pairs": len(getattr(parts, part))} for part, name in files.items()},
-    }
+        for part, log in zip(parts._fields, parts, strict=True):
+            if len(log):
+                written[part] = {"file": f"{part}.{written_as}", "interactions": len(log)}
+                write_table(log.to_arrow(), out / f"{part}.{written_as}")
+    settings = source.absolute().model_dump(mode="json")
+    document = {"source": settings, "fingerprint": parts.fingerprint, "parts": written}
     write_bytes_atomic(out / "split.json", (json_text.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
     if json:
         show_json({"out": str(out), **document})
     else:
-        counts = ", ".join(f"{name} {document['parts'][part]['pairs']:,} pairs" for part, name in files.items())
+        counts = ", ".join(f"{entry['file']} {entry['interactions']:,} interactions" for entry in written.values())
         show(f"wrote {counts} to {out}", f"train on it:  rankformer train {out} --out RUN")
 
 
@@ -198,8 +183,8 @@ def convert(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Write all pairs of DATA to one file; of split data, train comes first and test last."""
-    from rankformer.data.writers import check_writable, write_log
+    """Write all interactions of DATA to one file; of split data, train comes first and test last."""
+    from rankformer.data.writers import check_writable, write_table
 
     check_writable(out)
     source = data_source(data, options)
@@ -207,11 +192,11 @@ def convert(
         raise ConfigError(f"{out} is DATA itself; choose another --out")
     with busy(f"converting {source.source}"):
         log = source.load_log()
-        write_log(log, out)
+        write_table(log.to_arrow(), out)
     if json:
-        show_json({"out": str(out), "pairs": len(log)})
+        show_json({"out": str(out), "interactions": len(log)})
     else:
-        show(f"wrote {len(log):,} pairs to {out}")
+        show(f"wrote {len(log):,} interactions to {out}")
 
 
 def download(
@@ -219,7 +204,7 @@ def download(
     to: Annotated[Path | None, typer.Option(metavar="DIR", help="Put it in DIR/NAME instead of the cache.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Fetch the files of a dataset and check them; what was cut off goes on where it stopped."""
+    """Download the files of a dataset and check them; an interrupted download continues where it stopped."""
     from rankformer.data.download import download_dataset
 
     with download_progress() as progress:

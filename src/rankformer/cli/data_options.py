@@ -1,4 +1,4 @@
-"""The flags that say how to read DATA, defined once and worn by every command that reads data."""
+"""The flags that say how to read DATA, defined once for every command that reads data."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,53 +18,42 @@ DataArgument = Annotated[
 ]
 
 
-def _flag(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=PANEL, show_default=False)
+def _flag(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=help, rich_help_panel=PANEL, show_default=False)
+
+
+def _column(role: str, help: str) -> Any:
+    return _flag(f"--{role}-column", "NAME", f"Column with the {help}.")
 
 
 def data_options(
     format: Annotated[
-        str | None, _flag("--format", metavar="NAME", help="Format of the files when their extension does not say.")
+        str | None, _flag("--format", "NAME", "Format of the files when their extension does not say.")
     ] = None,
-    user: Annotated[str | None, _flag("--user-column", metavar="NAME", help="Column with the user ids.")] = None,
-    item: Annotated[str | None, _flag("--item-column", metavar="NAME", help="Column with the item ids.")] = None,
-    time: Annotated[
-        str | None, _flag("--time-column", metavar="NAME", help="Column with the times; an empty name reads none.")
-    ] = None,
-    weight: Annotated[
-        str | None, _flag("--weight-column", metavar="NAME", help="Column with the weights; an empty name reads none.")
-    ] = None,
-    title: Annotated[
-        str | None,
-        _flag("--title-column", metavar="NAME", help="Column with readable item titles; an empty name reads none."),
-    ] = None,
+    user: Annotated[str | None, _column("user", "user ids")] = None,
+    item: Annotated[str | None, _column("item", "item ids")] = None,
+    time: Annotated[str | None, _column("time", "times; an empty name reads none")] = None,
+    weight: Annotated[str | None, _column("weight", "weights; an empty name reads none")] = None,
+    title: Annotated[str | None, _column("title", "item titles; an empty name reads none")] = None,
     header: Annotated[
-        bool | None,
-        _flag(
-            "--header/--no-header",
-            metavar="",
-            help="Whether csv and tsv files start with column names (looked for if unsaid).",
-        ),
+        bool | None, _flag("--header/--no-header", "", "Whether csv and tsv files have a header (default: detected).")
     ] = None,
     duplicates: Annotated[
-        str | None, _flag("--duplicates", metavar="keep|merge", help="Whether repeated pairs stay or become one.")
+        str | None, _flag("--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one.")
     ] = None,
     min_weight: Annotated[
-        float | None, _flag("--min-weight", metavar="W", help="Smallest weight that counts as an interaction.")
+        float | None, _flag("--min-weight", "W", "Smallest weight that counts as an interaction.")
     ] = None,
     k_core: Annotated[
-        int | None, _flag("--k-core", metavar="K", help="Distinct partners that each user and item must have.")
+        int | None, _flag("--k-core", "K", "Distinct items that each user must have, and distinct users each item.")
     ] = None,
     split: Annotated[
-        str | None,
-        _flag(
-            "--split", metavar="KIND", help="How one log becomes three parts: random, random-per-user, last or time."
-        ),
+        str | None, _flag("--split", "KIND", "How to split one log: random, random-per-user, last or time.")
     ] = None,
     parts: Annotated[
-        str | None, _flag("--parts", metavar="A,B,C", help="Shares of train, valid and test, such as 0.7,0.1,0.2.")
+        str | None, _flag("--parts", "A,B,C", "Shares of train, valid and test, such as 0.7,0.1,0.2.")
     ] = None,
-    split_seed: Annotated[int | None, _flag("--split-seed", metavar="N", help="Chooses the random splits.")] = None,
+    split_seed: Annotated[int | None, _flag("--split-seed", "N", "Seed of the random splits.")] = None,
 ) -> dict[str, Any]:
     """Return the given options as settings of `DataSource`; those not given are left out."""
     given = {name: value for name, value in locals().items() if value is not None}

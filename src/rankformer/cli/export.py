@@ -1,5 +1,6 @@
-"""`rankformer export`: the vectors of a run for other programs."""
+"""`rankformer export`: the embeddings of a run for other programs."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from rankformer.cli.evaluate import RunArgument
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError
+from rankformer.export import TARGETS
 
 EXAMPLES = """Examples:
 
@@ -27,38 +29,38 @@ def register(app: typer.Typer) -> None:
 
 def export(
     run: RunArgument,
-    to: Annotated[str, typer.Option(metavar="parquet|numpy|faiss|pgvector", help="Form of the export.")],
+    to: Annotated[str, typer.Option(metavar="|".join(TARGETS), help="Form of the export.")],
     out: Annotated[Path, typer.Option(metavar="PATH", help="Folder to make; for pgvector a file, or - for stdout.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", metavar="", help="Replace an older export at PATH.")
     ] = False,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="pgvector: what table names begin with, by default rankformer_.")
+        str | None, typer.Option(metavar="TEXT", help="pgvector: prefix of the table names, by default rankformer_.")
     ] = None,
     dsn: Annotated[
         str | None, typer.Option(metavar="DSN", help="pgvector: also try the export on this server, leaving no trace.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write the vectors, ids and titles of RUN for other programs, with a card that says what they are.
+    """Write the embeddings, ids and titles of RUN for other programs, with metadata that say what they are.
 
-    The score of a user and an item is the inner product of their vectors. What was written is read back, and the best
-    items of 100 users must be the run's own; otherwise nothing is kept.
+    The score of a user and an item is the inner product of their embeddings. What was written is read back, and the
+    best items of 100 users must be the run's own; otherwise nothing is kept.
     """
-    from rankformer.export.exporter import export_run, make_format
+    from rankformer.export.exporter import export_run, make_target
 
     to_stdout = str(out) == "-"
     if to_stdout and json:
         raise ConfigError("--json and --out - both want stdout; write to a file to have the JSON")
-    form = make_format(to, prefix=prefix, dsn=dsn)
+    target = make_target(to, prefix=prefix, dsn=dsn)
     with busy("exporting"):
-        exported = export_run(run, form, None if to_stdout else out, overwrite)
+        metadata, test = export_run(run, target, None if to_stdout else out, overwrite)
     if json:
-        show_json({"out": str(out), **exported.to_dict()})
+        show_json({"out": str(out), "metadata": metadata, "self_test": asdict(test)})
         return
-    card, test, place = exported.card, exported.self_test, "stdout" if to_stdout else out
     line = (
-        f"exported {card['num_users']:,} users and {card['num_items']:,} items of width {card['width']} to {place}; "
+        f"exported {metadata['num_users']:,} users and {metadata['num_items']:,} items of dimension "
+        f"{metadata['dimension']} to {'stdout' if to_stdout else out}; "
         f"the best {test.k} items of {test.users} users are the run's own (by {', '.join(test.searches)})"
     )
     show_note(line, "done") if to_stdout else show(line)

@@ -1,5 +1,5 @@
-"""`Interrupted`: the user stopped a command that can be taken up again."""
+"""`Interrupted`: the user stopped a command that can be continued."""
 
 
 class Interrupted(Exception):
-    """Stopped by Ctrl-C; the message says how to go on. Exit code 130."""
+    """Stopped by Ctrl-C; the message says how to continue. Exit code 130."""

@@ -4,27 +4,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rankformer.cli.output import option
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model
 
+
+def use_threads(count: int | None) -> int | None:
+    """Compute on so many threads, as soon as the option is parsed; None leaves the number as it is."""
+    if count is not None:
+        import torch
+
+        torch.set_num_threads(count)
+    return count
+
+
 ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Method, as `rankformer models` lists them, or package.module:Class of your own. Default: rankformer.",
-    ),
+    str | None, option("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: rankformer.")
 ]
-ConfigOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="TOML file with model, seed, settings and data.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a hyperparameter, over the file's; may be repeated."),
-]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on the CPU. Default: all cores.")]
-DeviceOption = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")]
+ConfigOption = Annotated[Path | None, option("FILE", "Read model, seed, settings and data from a TOML file.")]
+SetOption = Annotated[list[str] | None, option("KEY=VALUE", "Change a hyperparameter; may be repeated.", "--set")]
+DeviceOption = Annotated[str, option("auto|cpu|cuda", "Where to compute.")]
+ThreadsOption = Annotated[int | None, option("N", "CPU threads. Default: all cores.", min=1, callback=use_threads)]
 
 
 def build_model(
@@ -41,11 +42,3 @@ def build_model(
     method = model_class(chosen_model(configuration, name))
     settings = chosen_settings(method.settings_class, configuration, assignments)
     return method(seed=configuration.get("seed", 0) if seed is None else seed, device=device, **settings)
-
-
-def use_threads(count: int | None) -> None:
-    """Compute on so many threads; None leaves the number as it is."""
-    if count is not None:
-        import torch
-
-        torch.set_num_threads(count)

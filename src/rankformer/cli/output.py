@@ -1,8 +1,7 @@
-"""What commands print: tables and lines for people, one JSON document for programs."""
+"""How commands are described, and what they print: tables and lines for people, one JSON document for programs."""
 
 import inspect
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,19 +12,29 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-JsonFlag = Annotated[
-    bool, typer.Option("--json", metavar="", help="Print one JSON document on stdout and nothing else.")
-]
+
+def option(metavar: str, help: str, *names: str, **limits: Any) -> Any:
+    """Return an option for `Annotated`; a flag has no metavar, and a name, or there would be a --no-name too."""
+    return typer.Option(*names, metavar=metavar, help=help, **limits)
+
+
+JsonFlag = Annotated[bool, option("", "Print one JSON document on stdout and nothing else.", "--json")]
+
+
+def add_command(app: typer.Typer, command: Callable[..., None]) -> None:
+    """Add a command described by its docstring: the help, and below `Examples:` one command line per line."""
+    examples = (inspect.getdoc(command) or "").partition("Examples:\n")[2].splitlines()
+    app.command(help=help_of(command), epilog="\n\n".join(["Examples:", *map(str.strip, examples)]))(command)
 
 
 def help_of(command: Callable[..., None]) -> str:
-    """Return the docstring of a command with each paragraph on one line, for the terminal to wrap."""
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    """Return the docstring of a command, without examples, each paragraph on one line for the terminal to wrap."""
+    paragraphs = (inspect.getdoc(command) or "").partition("Examples:\n")[0].strip().split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def console(stderr: bool = False) -> "Console":
-    """Return a console on stdout or stderr that prints texts as they are, without guessing at colours in them."""
+    """Return a console on stdout or stderr that prints strings as they are, without guessing at colours in them."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
@@ -50,39 +59,22 @@ def show_warning(line: str) -> None:
     show_note(line, "warning", "bold yellow")
 
 
-def show_error(line: str, label: str = "error") -> None:
-    """Print the one line on stderr that a failed command leaves."""
-    show_note(line, label, "bold red")
-
-
 def show_json(document: Any) -> None:
-    """Print one JSON document on stdout; numbers that JSON has no word for become null."""
+    """Print one JSON document on stdout; NaN and infinities, which JSON lacks, become null."""
+    finite = json.loads(json.dumps(document, default=str), parse_constant=lambda name: None)
     plain_ascii = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
-    text = json.dumps(_finite(document), indent=2, ensure_ascii=plain_ascii, allow_nan=False, default=str)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json.dumps(finite, indent=2, ensure_ascii=plain_ascii) + "\n")
 
 
 def show_table(
     headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, numbers: Sequence[str] = ()
 ) -> None:
-    """Print a table on stdout.
-
-    Args:
-        headings: of the columns.
-        rows: the cells; texts are shown as they are, floats with four digits.
-        title: above the table.
-        numbers: the headings of the columns to align on the right.
-    """
+    """Print a table on stdout: strings as they are, floats with four digits; `numbers` are aligned on the right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=None if title is None else _text(title),
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table.title = None if title is None else _text(title)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
     for row in rows:
@@ -103,11 +95,3 @@ def _text(value: Any) -> "Text":
     if value is None:
         return Text("")
     return Text(f"{value:.4f}" if isinstance(value, float) else printable(str(value)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,18 +1,20 @@
-"""`rankformer plan`: what a training would need, before it is started."""
+"""`rankformer plan`: what a training would need, measured on samples before it starts."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
-from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption
+from rankformer.cli.model_options import (
+    ConfigOption,
+    ModelOption,
+    SetOption,
+    ThreadsOption,
+    build_model,
+    use_threads,
+)
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy
-from rankformer.runs.configuration import chosen_model, chosen_settings, read_config
-
-if TYPE_CHECKING:
-    from rankformer.models.base import Model
-    from rankformer.planning.plan import Plan
 
 EXAMPLES = """Examples:
 
@@ -36,7 +38,7 @@ def plan(
     assignments: SetOption = None,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What to stay within, such as 8GB. Unsaid: 90% of this machine's memory."),
+        typer.Option(metavar="SIZE", help="Memory to stay within, such as 8GB. Default: 90% of this machine's."),
     ] = None,
     threads: ThreadsOption = None,
     json: JsonFlag = False,
@@ -45,87 +47,63 @@ def plan(
 ) -> None:
     """Say what training on DATA would need: peak memory, seconds, and whether this machine has it.
 
-    Takes the flags of `train`, reads the data, and tries a few training steps; nothing is written. It counts on the
-    CPU. If the training would not fit, settings are named with which it does.
+    Takes the flags of `train`, reads the data, and fits the model for a few epochs on samples of it (on the CPU).
+    Nothing is written. If the training would not fit, settings are named with which it does.
     """
-    content = read_config(config)
-    source = data_source(data, {**content.get("data", {}), **options})
-    untrained = _model(content, model, assignments or [])
-    limit = _limit(memory)
-    _use_threads(threads)
+    from rankformer.planning.machine import parse_size
+    from rankformer.runs.configuration import read_configuration
+
+    configuration = read_configuration(config)
+    source = data_source(data, {**configuration.get("data", {}), **options})
+    untrained = build_model(configuration, model, assignments or (), device="cpu")
+    limit = None if memory is None else parse_size(memory)
+    use_threads(threads)
     with busy(f"reading {source.source}"):
         parts = source.load()
     from rankformer.planning.plan import make_plan
 
-    with busy("trying a few steps"):
-        made = make_plan(untrained, parts, limit)
+    with busy("fitting samples"):
+        found = make_plan(untrained, parts, limit)
     if json:
-        show_json({"data": source.name, **made.to_dict()})
+        show_json({"data": source.name, **found})
     else:
-        _show(source.name, made, stated=memory is not None)
+        _show(source.name, found, "given" if memory else "(90% of this machine)")
 
 
-def _model(content: dict[str, Any], name: str | None, assignments: list[str]) -> "Model":
-    from rankformer.models.registry import model_class
-
-    method = model_class(chosen_model(content, name))
-    return method(seed=content.get("seed", 0), **chosen_settings(method, content, assignments))
-
-
-def _limit(memory: str | None) -> int | None:
-    from rankformer.planning.machine import parse_size
-
-    return None if memory is None else parse_size(memory)
-
-
-def _use_threads(count: int | None) -> None:
-    if count is not None:
-        import torch
-
-        torch.set_num_threads(count)
-
-
-def _show(name: str, plan: "Plan", stated: bool) -> None:
+def _show(name: str, plan: dict[str, Any], limit_words: str) -> None:
     from rankformer.planning.machine import show_size
 
-    show(f"{plan.model} on {name}: {plan.users:,} users x {plan.items:,} items, {plan.pairs:,} train pairs")
-    rows = [(part, show_size(size)) for part, size in plan.memory.parts.items() if size >= 5e5]
-    show_table(("memory at the peak", "size"), [*rows, ("in all", show_size(plan.memory.peak))], numbers=("size",))
-    if plan.memory.basis == "measured":
-        show(f"no count is written for {plan.model}: its memory is that of a small sample, scaled up")
+    sizes = f"{plan['users']:,} users x {plan['items']:,} items, {plan['interactions']:,} train interactions"
+    show(f"{plan['model']} on {name}: {sizes}")
+    memory = plan["memory"]
+    rows = [(part, show_size(size)) for part, size in memory["parts"].items()]
+    show_table(("memory at the peak", "size"), [*rows, ("in all", show_size(memory["peak"]))], numbers=("size",))
+    if memory["basis"] == "extrapolated":
+        show(f"extrapolated from samples of {', '.join(f'{size:,}' for size in plan['samples'])} interactions")
     show(*_time_lines(plan))
-    show(_verdict(plan, stated), *_advice(plan))
+    peak, limit = show_size(memory["peak"]), f"{show_size(plan['limit'])} {limit_words}"
+    if plan["fits"]:
+        show(f"it fits: {peak} of {limit}")
+        return
+    show(f"it does not fit: it needs {peak}, more than the {limit}")
+    for change in plan["changes"]:
+        settings = " ".join(f"--set {name}={value}" for name, value in change["settings"].items())
+        show(f"it would fit with {settings}   {show_size(change['peak'])}")
+    if not plan["changes"]:
+        show("no change of settings is enough; use fewer interactions, such as --k-core 10, or a larger machine")
 
 
-def _time_lines(plan: "Plan") -> list[str]:
-    seconds = plan.seconds
-    timed = "" if seconds.timed_pairs == plan.pairs else f" (timed on {seconds.timed_pairs:,} pairs, continued)"
-    lines = [f"an epoch takes about {_duration(seconds.epoch)}{timed}"]
-    if plan.validations:
-        lines.append(f"a validation takes about {_duration(seconds.validation)}")
-    whole = f"{plan.epochs} epochs" + (f" and {plan.validations} validations" if plan.validations else "")
-    return [*lines, f"the whole run, {whole}, takes at most about {_duration(plan.seconds_in_all)}"]
-
-
-def _verdict(plan: "Plan", stated: bool) -> str:
-    from rankformer.planning.machine import show_size
-
-    limit = f"{show_size(plan.limit)} {'given' if stated else '(90% of this machine)'}"
-    if plan.fits:
-        return f"it fits: {show_size(plan.memory.peak)} of {limit}"
-    return f"it does not fit: it needs {show_size(plan.memory.peak)}, more than the {limit}"
-
-
-def _advice(plan: "Plan") -> list[str]:
-    from rankformer.planning.machine import show_size
-
-    if plan.fits:
-        return []
-    if plan.changes:
-        return ["it would fit with", *(f"  {change}   {show_size(change.peak)}" for change in plan.changes)]
-    if plan.memory.basis == "measured":
-        return ["try a smaller --set embedding_dim=..., fewer layers, or fewer pairs, such as --k-core 10"]
-    return ["no change of settings is enough; use fewer pairs, such as --k-core 10, or a machine with more memory"]
+def _time_lines(plan: dict[str, Any]) -> list[str]:
+    seconds = {name: _duration(value) for name, value in plan["seconds"].items()}
+    whole = _duration(plan["seconds_in_all"])
+    if not plan["epochs"]:
+        return [f"{plan['model']} is solved, not trained in epochs: the solution takes about {whole}"]
+    lines = [f"before the first epoch it takes about {seconds['setup']}", f"an epoch takes about {seconds['epoch']}"]
+    epochs = f"{plan['epochs']} epochs"
+    if plan["validations"]:
+        lines.append(f"a validation takes about {seconds['validation']}")
+        epochs += f" and {plan['validations']} validations"
+    return [*lines, f"the whole training, {epochs}, takes at most about {whole}"]
 
 
 def _duration(seconds: float) -> str:

@@ -1,15 +1,11 @@
 """What is shown while a command works: a bar on a terminal, plain lines anywhere else; always on stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from rankformer.cli.output import console
-
-if TYPE_CHECKING:
-    from rankformer.training.settings import TrainingSettings
 
 
 def on_terminal() -> bool:
@@ -22,110 +18,62 @@ def busy(doing: str) -> AbstractContextManager[Any]:
     return console(stderr=True).status(doing) if on_terminal() else nullcontext()
 
 
-def progress_of(settings: Any, validates: bool) -> "AbstractContextManager[TrainingProgress | None]":
-    """Return the display of a training with these settings; none for methods that are solved, which have no epochs."""
-    return TrainingProgress(settings, validates) if hasattr(settings, "epochs") else nullcontext()
+@contextmanager
+def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Yield a function that shows the events of a training; None for methods that are solved, which have no epochs.
 
-
-class TrainingProgress:
-    """Shows the events of a training: call it with each of them."""
-
-    def __init__(self, settings: "TrainingSettings", validates: bool) -> None:
-        """Prepare for a training with these settings; without validations, lines come at the same epochs."""
-        self.settings, self.validates = settings, validates
-        self.loss = 0.0
-        self.best: tuple[float, int] | None = None
-        self.first: tuple[int, float] | None = None
-        self.rate = 0.0
-        self.bar = _bar() if on_terminal() else None
-
-    def __enter__(self) -> Self:
-        if self.bar is not None:
-            self.bar.start()
-            self.task = self.bar.add_task("training", total=self.settings.epochs, status="")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Take notice of an event."""
-        if event["event"] == "epoch":
-            self._note_epoch(event)
-        elif event["event"] == "validation":
-            self._note_validation(event)
-        if self.bar is not None:
-            self.bar.update(self.task, completed=event["epoch"], status=self._status())
-        elif event["event"] == "validation" or (not self.validates and self._is_due(event["epoch"])):
-            self._print_line(event)
-
-    def _note_epoch(self, event: dict[str, Any]) -> None:
-        self.loss = event["loss"]
-        self.first = self.first or (event["epoch"], event["seconds"])
-        seconds = event["seconds"] - self.first[1]
-        self.rate = (event["epoch"] - self.first[0]) / seconds if seconds > 0 else 0.0
-
-    def _note_validation(self, event: dict[str, Any]) -> None:
-        if event["best"]:
-            self.best = event[self.settings.metric], event["epoch"]
-
-    def _is_due(self, epoch: int) -> bool:
-        return epoch % self.settings.validate_every == 0 or epoch == self.settings.epochs
-
-    def _status(self) -> str:
-        parts = [f"loss {self.loss:.4f}"]
-        if self.best is not None:
-            parts.append(f"best {self.settings.metric} {self.best[0]:.4f} at {self.best[1]}")
-        if self.rate:
-            parts.append(f"{self.rate:.1f} it/s")
-        return "  ".join(parts)
-
-    def _print_line(self, event: dict[str, Any]) -> None:
-        parts = [f"epoch {event['epoch']}/{self.settings.epochs}", f"loss {self.loss:.4f}"]
-        if event["event"] == "validation":
-            metric = self.settings.metric
-            parts.append(f"{metric} {event[metric]:.4f}{' (best)' if event['best'] else ''}")
-        print("  ".join([*parts, f"{event['seconds']:.1f} s"]), file=sys.stderr, flush=True)
-
-
-def _bar() -> Any:
+    On a terminal it moves a bar. Elsewhere it prints a line per validation; without a validation part
+    (`validates`) it does so at the epochs where they would be.
+    """
+    if not hasattr(settings, "epochs"):
+        yield None
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[status]}"))
-    return Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True)
+    bar = Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True)
+    task = bar.add_task("training", total=settings.epochs, status="")
+    watched, metric, loss, best = on_terminal(), settings.metric, "", ""
+
+    def show_event(event: dict[str, Any]) -> None:
+        nonlocal loss, best
+        epoch, validation = event["epoch"], event["event"] == "validation"
+        measured = f"{metric} {event[metric]:.4f}" if validation else ""
+        if not validation:
+            loss = f"loss {event['loss']:.4f}"
+        elif event["best"]:
+            best = f"best {measured} at {epoch}"
+        if watched:
+            speed = bar.tasks[0].speed
+            parts = [loss, best, f"{speed:.1f} it/s" if speed else ""]
+            bar.update(task, completed=epoch, status="  ".join(filter(None, parts)))
+        elif validation or (not validates and (epoch % settings.validate_every == 0 or epoch == settings.epochs)):
+            measured += " (best)" if validation and event["best"] else ""
+            parts = [f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s"]
+            print("  ".join(filter(None, parts)), file=sys.stderr, flush=True)
+
+    with bar if watched else nullcontext():
+        yield show_event
 
 
 @contextmanager
-def download_progress() -> Iterator[Any]:
-    """Yield a function of (file name, bytes so far, bytes in all or None) that shows how far the files have come."""
-    if not on_terminal():
-        yield _DownloadLines()
-        return
+def download_progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield a function of (file name, bytes so far, bytes in all or None) that shows how far the files have come.
+
+    Without a terminal it prints a line when a file begins.
+    """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console(stderr=True)) as bar:
-        tasks: dict[str, Any] = {}
+    bar, watched, tasks = Progress(*columns, console=console(stderr=True)), on_terminal(), {}
 
-        def report(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=done, total=total)
+    def report(name: str, done: int, total: int | None) -> None:
+        if name not in tasks:
+            tasks[name] = bar.add_task(name, total=total)
+            if not watched:
+                size = "" if total is None else f" ({total:,} bytes)"
+                print(f"fetching {name}{size}", file=sys.stderr, flush=True)
+        bar.update(tasks[name], completed=done, total=total)
 
+    with bar if watched else nullcontext():
         yield report
-
-
-class _DownloadLines:
-    """Prints one line when a file begins."""
-
-    def __init__(self) -> None:
-        self.begun: set[str] = set()
-
-    def __call__(self, name: str, done: int, total: int | None) -> None:
-        if name not in self.begun:
-            self.begun.add(name)
-            size = "" if total is None else f" ({total:,} bytes)"
-            print(f"fetching {name}{size}", file=sys.stderr, flush=True)

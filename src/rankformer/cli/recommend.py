@@ -1,13 +1,11 @@
-"""`rankformer recommend`: ranked lists from a run."""
+"""`rankformer recommend`, `similar` and `explain`: what a run answers."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
@@ -15,51 +13,32 @@ if TYPE_CHECKING:
     from rankformer.data.id_map import IdMap
     from rankformer.scoring.recommendations import Recommendations
 
-EXAMPLES = """Examples:
-
-rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
-
-rankformer recommend runs/demo --history book-020,book-037
-
-rankformer recommend runs/demo --users ids.txt --json
-
-rankformer recommend runs/demo --all -k 20 --out lists.parquet
-"""
-
-Length = Annotated[int, typer.Option("-k", metavar="K", help="Length of a list; shorter where fewer items remain.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(name="recommend", help=help_of(recommend), epilog=EXAMPLES)(recommend)
+Length = Annotated[int, option("K", "Length of a list; shorter where fewer items remain.", "-k")]
 
 
 def recommend(
     run: RunArgument,
-    user: Annotated[list[str] | None, typer.Option(metavar="ID", help="A user; may be repeated.")] = None,
-    history: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID,ID", help="Items of a new user; repeat it for more new users."),
-    ] = None,
-    users: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text file with one user id per line; - reads stdin.")
-    ] = None,
-    everyone: Annotated[bool, typer.Option("--all", metavar="", help="Every user of the training data.")] = False,
+    user: Annotated[list[str] | None, option("ID", "A user; may be repeated.")] = None,
+    history: Annotated[list[str] | None, option("ID,ID", "Items of a new user; repeat it for more new users.")] = None,
+    users: Annotated[Path | None, option("FILE", "Text file with one user id per line; - reads stdin.")] = None,
+    everyone: Annotated[bool, option("", "Every user of the training data.", "--all")] = False,
     k: Length = 10,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", metavar="", help="Also list items that the user already has.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a csv, tsv, parquet or jsonl file instead.")
-    ] = None,
+    include_seen: Annotated[bool, option("", "Also list items that the user already has.", "--include-seen")] = False,
+    out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """List the items that RUN ranks highest for users.
 
     Say for whom in exactly one way: --user, --history, --users or --all. Ids are those of the training data, whatever
     their type; within --history a comma that belongs to an id is doubled.
+
+    Examples:
+        rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
+        rankformer recommend runs/demo --history book-020,book-037
+        rankformer recommend runs/demo --users ids.txt --json
+        rankformer recommend runs/demo --all -k 20 --out lists.parquet
     """
-    from rankformer.data.writers import check_writable
+    from rankformer.data.writers import check_writable, write_table
     from rankformer.runs.saved import load_run
 
     if sum((bool(user), bool(history), users is not None, everyone)) != 1:
@@ -69,61 +48,123 @@ def recommend(
     if out is not None:
         check_writable(out)
     recommender = load_run(run).recommender
-    asked: list[Any] | None
+    asked: list[Any]
     with busy("ranking"):
         if history:
-            histories = dict(zip(_names_of(history), histories_of(recommender.item_ids, history), strict=True))
-            asked = list(histories)
+            asked = [f"history {number}" for number in range(1, len(history) + 1)] if history[1:] else ["history"]
+            parsed = [_parse_history(recommender.item_ids, entry) for entry in history]
+            histories = dict(zip(asked, parsed, strict=True))
             lists = recommender.recommend_histories(histories, k, include_seen=include_seen)
         else:
-            asked = None if everyone else _raw_ids(recommender.user_ids, user or _lines_of(users))
-            lists = recommender.recommend(asked, k, include_seen=include_seen)
+            ids = recommender.user_ids
+            named = user or ([] if users is None else _lines_of(users))
+            asked = ids.ids.to_pylist() if everyone else list(dict.fromkeys(map(ids.parse, named)))
+            lists = recommender.recommend(None if everyone else asked, k, include_seen=include_seen)
     _note_gaps(lists)
     if out is not None:
-        _write(lists, out, json)
+        write_table(lists.to_arrow(), out)
+        if json:
+            show_json({"out": str(out), "rows": len(lists)})
+        else:
+            show(f"wrote {len(lists):,} rows to {out}")
     elif json:
-        show_json({"recommendations": rows_of(lists), **_gaps_of(lists)})
+        unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
+        gaps = {"unknown_items": unknown, "fallbacks": lists.fallbacks}
+        show_json({"recommendations": _rows_of(lists), **{name: gap for name, gap in gaps.items() if gap}})
     else:
-        _show_lists(lists, recommender.user_ids.ids.to_pylist() if asked is None else asked)
+        _show_lists(lists, asked)
 
 
-def rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
+def similar(
+    run: RunArgument,
+    item: Annotated[str, option("ID", "The item to start from.")],
+    k: Length = 10,
+    json: JsonFlag = False,
+) -> None:
+    """List the items most similar to ITEM, by the cosine of their embeddings or by item weights.
+
+    Examples:
+        rankformer similar runs/demo --item book-001 -k 5
+    """
+    from rankformer.runs.saved import load_run
+
+    recommender = load_run(run).recommender
+    asked = recommender.item_ids.parse(item)
+    rows = _rows_of(recommender.similar_items(asked, k))
+    if json:
+        show_json({"similar": rows})
+    elif rows:
+        _show_ranking(rows, "similar_item_id", f"similar to {asked}")
+    else:
+        show(f"nothing is similar to {asked}: it has no training interactions")
+
+
+def explain(
+    run: RunArgument,
+    item: Annotated[str, option("ID", "The item whose score is explained.")],
+    user: Annotated[str | None, option("ID", "A user of the training data.")] = None,
+    history: Annotated[str | None, option("ID,ID", "Items of a new user, in place of --user.")] = None,
+    k: Annotated[int, option("K", "Reasons to show; the rest is summed in one line.", "-k")] = 10,
+    json: JsonFlag = False,
+) -> None:
+    """Explain why RUN scores an item as it does for a user.
+
+    The score is split exactly into the contribution of each item of the user's history, the largest first, and that of
+    all other items together. With --json every item of the history is listed.
+
+    Examples:
+        rankformer explain runs/demo --user mira-001 --item book-128
+        rankformer explain runs/demo --history book-020,book-037 --item book-128 --json
+    """
+    from rankformer.runs.saved import load_run
+
+    if k < 1:
+        raise ConfigError(f"k={k}: at least one reason must be shown; ask for k >= 1")
+    if (user is None) == (history is None):
+        raise ConfigError("say for whom in exactly one way: --user ID or --history ID,ID")
+    recommender = load_run(run).recommender
+    known = None if history is None else _parse_history(recommender.item_ids, history)
+    asked = None if user is None else recommender.user_ids.parse(user)
+    found = recommender.explain(asked, recommender.item_ids.parse(item), history=known)
+    if json:
+        show_json(found.to_dict())
+        return
+    shown, hidden = found.reasons[:k], found.reasons[k:]
+    rows = [[reason.contribution, reason.item_id, reason.title] for reason in shown]
+    if hidden:
+        rows.append([sum(reason.contribution for reason in hidden), "", f"{len(hidden)} more of the history"])
+    if found.user_contribution:
+        rows.append([found.user_contribution, "", "the user's own embedding"])
+    rows.append([found.global_contribution, "", "all items outside the history"])
+    whom = "this history" if user is None else found.user_id
+    title = f"{found.item_id}{'' if found.title is None else f' ({found.title})'} for {whom}"
+    show_table(("contribution", "item", "title"), rows, title=title, numbers=("contribution",))
+    show(f"score {found.score:.4f}")
+
+
+def _rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
     """Return one dictionary per item of the lists, with a title only where one is known."""
     return [
         {name: value for name, value in row.items() if name != "title" or value is not None} for row in lists.to_dicts()
     ]
 
 
-def show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
+def _show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
     """Print one list as a table; `item` is the key of the listed item."""
-    titled = any(row.get("title") is not None for row in rows)
-    headings = ("rank", "item", *(["title"] if titled else []), "score")
-    cells = [[row["rank"], row[item], *([row.get("title")] if titled else []), row["score"]] for row in rows]
+    keys = {"rank": "rank", "item": item, "title": "title", "score": "score"}
+    headings = [heading for heading, key in keys.items() if any(key in row for row in rows)]
+    cells = [[row.get(keys[heading]) for heading in headings] for row in rows]
     show_table(headings, cells, title=title, numbers=("rank", "score"))
 
 
-def _raw_ids(ids: "IdMap", texts: list[str]) -> list[Any]:
-    return list(dict.fromkeys(ids.parse(text) for text in texts))
-
-
-def _names_of(histories: list[str]) -> list[str]:
-    """Return what to call new users."""
-    return ["history"] if len(histories) == 1 else [f"history {number}" for number in range(1, len(histories) + 1)]
-
-
-def histories_of(ids: "IdMap", texts: list[str]) -> list[list[Any]]:
-    """Return the raw item ids of each comma-separated text."""
-    split = [[part.replace("\0", ",").strip() for part in text.replace(",,", "\0").split(",")] for text in texts]
-    return [[ids.parse(part) for part in parts if part] for parts in split]
-
-
-def _gaps_of(lists: "Recommendations") -> dict[str, Any]:
-    """Return which items of a history were ignored and who was answered by popularity; empty for other lists."""
-    unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
-    return ({"unknown_items": unknown} if unknown else {}) | ({"fallbacks": lists.fallbacks} if lists.fallbacks else {})
+def _parse_history(ids: "IdMap", text: str) -> list[Any]:
+    """Return the raw item ids in a string with commas between them; a comma inside an id is doubled."""
+    parts = (part.replace("\0", ",").strip() for part in text.replace(",,", "\0").split(","))
+    return [ids.parse(part) for part in parts if part]
 
 
 def _note_gaps(lists: "Recommendations") -> None:
+    """Say which items of a history were ignored and who was answered by popularity."""
     for name, ids in lists.unknown_items.items():
         named = ", ".join(map(repr, ids[:5])) + (", ..." if len(ids) > 5 else "")
         show_note(f"{name}: {len(ids)} unknown items were ignored: {named}")
@@ -131,37 +172,26 @@ def _note_gaps(lists: "Recommendations") -> None:
         show_note(f"{name}: no known item, so these are the most popular ones")
 
 
-def _lines_of(path: Path | None) -> list[str]:
+def _lines_of(path: Path) -> list[str]:
     """Return the lines of a text file that are not empty."""
-    assert path is not None
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); expected one user id per line") from error
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     if not lines:
         raise DataError(f"{path} has no lines; expected one user id per line")
-    return [line.removesuffix("\r") for line in lines]
-
-
-def _write(lists: "Recommendations", path: Path, json: bool) -> None:
-    from rankformer.data.writers import write_table
-
-    write_table(lists.to_arrow(), path)
-    if json:
-        show_json({"out": str(path), "rows": len(lists)})
-    else:
-        show(f"wrote {len(lists):,} rows to {path}")
+    return lines
 
 
 def _show_lists(lists: "Recommendations", asked: list[Any]) -> None:
     by_user: dict[Any, list[dict[str, Any]]] = {user: [] for user in asked}
-    for row in rows_of(lists):
+    for row in _rows_of(lists):
         by_user[row["user_id"]].append(row)
     for user, rows in by_user.items():
         if rows:
-            show_ranking(rows, "item_id", f"for {user}")
+            _show_ranking(rows, "item_id", f"for {user}")
         else:
             show(f"for {user}: nothing is left to recommend (--include-seen lists what the user has)")

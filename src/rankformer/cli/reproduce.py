@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,28 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rankformer.cli.exhibit_request import build_request
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.output import (
-    JsonFlag,
-    console,
-    help_of,
-    printable,
-    show,
-    show_json,
-    show_note,
-    show_table,
-    show_warning,
-)
-from rankformer.cli.progress import on_terminal
-from rankformer.errors import ConfigError
+from rankformer.cli.output import JsonFlag, console, help_of, printable, show_json, show_note, show_table, show_warning
+from rankformer.cli.progress import busy, on_terminal
+from rankformer.errors import AbsentDataError, ConfigError, DataError
 
 if TYPE_CHECKING:
     from rankformer.research.content import Content
-    from rankformer.research.registry import Exhibit
+    from rankformer.research.experiments import Experiment
     from rankformer.research.report import Head
     from rankformer.research.request import Request
-    from rankformer.research.runner import Results, Step
+    from rankformer.research.results import Dataset
+    from rankformer.research.runner import Step
 
 EXAMPLES = """Examples:
 
@@ -39,9 +30,11 @@ rankformer reproduce lemma
 
 rankformer reproduce figure-random --dataset demo
 
-rankformer reproduce table-ablation --dataset ali-display --workers 2 --out results
+rankformer reproduce table-comparison --dataset epinions --methods rankformer
 
-rankformer reproduce figure-tau --dataset ali-display --step 0.2
+rankformer reproduce table-comparison --dataset epinions --methods rankformer,my_package.model:MyModel
+
+rankformer reproduce table-ablation --dataset ali-display --configs paper --workers 2
 
 rankformer reproduce table-comparison --seeds 3 --report-only
 """
@@ -53,113 +46,154 @@ def register(app: typer.Typer) -> None:
 
 
 def reproduce(
-    exhibit: Annotated[
+    experiment: Annotated[
         str,
         typer.Argument(
-            metavar="EXHIBIT",
+            metavar="EXPERIMENT",
             help="table-comparison, table-ablation, table-runtime, figure-random, figure-tau, figure-alpha or lemma.",
         ),
     ],
     dataset: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="DATA", help="A dataset; may be repeated. Unsaid: the paper's four, as far as they are here."
-        ),
+        typer.Option(metavar="DATA", help="A dataset; may be repeated. Default: the paper's four that are present."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Compute seeds 0 to N - 1.")] = None,
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that compute at the same time.")] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads of each process; unsaid, the cores are shared out.")
+        int | None, typer.Option(min=1, metavar="N", help="Threads of each process. Default: the cores are shared.")
     ] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where trainings compute.")] = "cpu",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the reports; made if missing.")] = Path(
-        "results"
-    ),
-    cells: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for finished and unfinished cells. Unsaid: DIR/cells.")
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the reports.")] = Path("results"),
+    results: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for stored results. Default: OUT/stored.")
     ] = None,
     configs: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder with DATASET/MODEL.toml; rows without one take the defaults.")
-    ] = Path("experiments/configs"),
+        str | None,
+        typer.Option(metavar="best|paper|DIR", help="Settings of the rows, DATASET/MODEL.toml. Default: best."),
+    ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Rows of table-comparison and table-runtime; unsaid, all.")
+        str | None,
+        typer.Option(metavar="A,B", help="Rows of the table: methods, or package.module:Class. Default: all."),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Cut trainings off, to try it out; the report says so.")
     ] = None,
-    step: Annotated[
-        float | None, typer.Option(metavar="S", help="Grid of figure-tau; unsaid 0.1, the paper's.")
-    ] = None,
+    step: Annotated[float | None, typer.Option(metavar="S", help="Step of the grid over tau. Default: 0.1.")] = None,
     alphas: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Grid of figure-alpha; unsaid 0,0.5,1,1.5,2,3,5,10.")
+        str | None, typer.Option(metavar="A,B", help="Grid of figure-alpha. Default: 0,0.5,1,1.5,2,3,5,10.")
     ] = None,
     layers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Deepest stack of figure-random; unsaid 10.")
+        int | None, typer.Option(min=1, metavar="N", help="Deepest stack of figure-random. Default: 10.")
     ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Compute stored results again.")] = False,
     report_only: Annotated[
-        bool, typer.Option("--report-only", metavar="", help="Compute nothing: show the cells that are there.")
+        bool, typer.Option("--report-only", metavar="", help="Compute nothing: show the stored results.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Compute a table or figure of the paper and write its report: JSON, Markdown, HTML, and a picture.
 
-    Every training or computation is a cell, kept under a hash of data, method, settings, seed and code, so that a
-    stopped reproduction goes on where it was when the same command is run again, and exhibits share what they can.
+    Every result is stored with its commit, settings, seed and data fingerprint, and reused when settings, seed and data
+    are the same: a stopped command continues when it is run again, and experiments share what they can.
     """
+    from rankformer.models.base import choose_device
+    from rankformer.research.compute import Conditions
+    from rankformer.research.experiments import EXPERIMENTS
     from rankformer.research.report import head_of, write_report
+    from rankformer.research.results import ResultStore
+    from rankformer.research.runner import run_computations, stored_results
 
-    chosen = _exhibit_named(exhibit)
-    given = {"dataset": dataset, "methods": methods, "epochs": epochs, "step": step, "alphas": alphas, "layers": layers}
-    given = {name: value for name, value in given.items() if value is not None}
-    _check_options(exhibit, chosen, given)
-    request = build_request(chosen, given, seeds, configs)
-    results = _results(chosen, request, cells or out / "cells", (workers, threads, device), report_only)
-    content = chosen.show(request, results)
-    command = _command(exhibit, {**given, "seeds": seeds, "report-only": report_only or None}, configs)
-    stem = "-".join([exhibit, *(_slug(card.name) for card in request.datasets if dataset)])
-    head = head_of(exhibit, chosen.title, command, request)
-    _show_outcome(head, content, *write_report(out, stem, head, content), json)
+    if experiment not in EXPERIMENTS:
+        raise ConfigError(f"{experiment!r} is not a known experiment; expected one of {', '.join(EXPERIMENTS)}")
+    if fresh and report_only:
+        raise ConfigError("--fresh and --report-only contradict each other; use one of them")
+    given = {"dataset": dataset or None, "methods": methods, "epochs": epochs, "step": step, "alphas": alphas}
+    given |= {"layers": layers, "configs": configs}
+    options = {name: value for name, value in given.items() if value is not None}
+    _check_options(experiment, options, EXPERIMENTS)
+    chosen, store = EXPERIMENTS[experiment], ResultStore(results or out / "stored")
+    conditions = Conditions(threads or max(1, (os.cpu_count() or 1) // workers), workers, str(choose_device(device)))
+    request = _request(chosen, options, seeds)
+    computations = chosen.computations(request)
+    with _progress() as tell:
+        try:
+            if report_only:
+                found = stored_results(computations, store, tell)
+            else:
+                found = run_computations(computations, store, conditions, tell, fresh)
+        except KeyboardInterrupt:
+            again = "the same command without --fresh" if fresh else "the same command again"
+            raise Interrupted(f"what is done is stored in {store.folder}; run {again} to continue") from None
+    content = chosen.show(request, found)
+    words = ["rankformer", "reproduce", experiment]
+    for name, value in {**options, "seeds": seeds}.items():
+        for each in value if isinstance(value, list) else [value]:
+            words += [f"--{name}", str(each)] if each is not None else []
+    head = head_of(experiment, chosen.title, shlex.join(words), request, found.values())
+    slugs = [re.sub(r"[^A-Za-z0-9.]+", "-", data.name).strip("-.") or "data" for data in request.datasets if dataset]
+    _show_outcome(head, content, *write_report(out, "-".join([experiment, *slugs]), head, content), json)
 
 
-def _exhibit_named(name: str) -> "Exhibit":
-    from rankformer.research.registry import EXHIBITS
-
-    if name not in EXHIBITS:
-        raise ConfigError(f"no exhibit is called {name!r}; expected one of {', '.join(EXHIBITS)}")
-    return EXHIBITS[name]
-
-
-def _check_options(name: str, exhibit: "Exhibit", given: dict[str, Any]) -> None:
-    from rankformer.research.registry import EXHIBITS
-
-    for option in given:
-        if option not in exhibit.options:
-            users = [each for each, other in EXHIBITS.items() if option in other.options]
+def _check_options(name: str, options: dict[str, Any], experiments: "dict[str, Experiment]") -> None:
+    for option in options:
+        if option not in experiments[name].options:
+            users = [each for each, other in experiments.items() if option in other.options]
             raise ConfigError(f"--{option} means nothing to {name}; it belongs to {', '.join(users)}")
 
 
-def _results(
-    exhibit: "Exhibit", request: "Request", folder: Path, how: tuple[int, int | None, str], report_only: bool
-) -> "Results":
-    from rankformer.research.cache import ResultCache
-    from rankformer.research.compute import Conditions
-    from rankformer.research.runner import known_results, run_cells
+def _request(experiment: "Experiment", options: dict[str, Any], seeds: int | None) -> "Request":
+    """Return what the flags ask of an experiment, its datasets loaded."""
+    from rankformer.research.request import Request, check_methods, configurations
 
-    workers, threads, device = how
-    conditions = Conditions(threads or max(1, (os.cpu_count() or 1) // workers), workers, device)
-    cells, cache = exhibit.cells(request), ResultCache(folder)
-    with _progress() as tell:
-        if report_only:
-            return known_results(cells, cache, tell)
+    given: dict[str, Any] = {name: options[name] for name in ("epochs", "step", "layers", "configs") if name in options}
+    given["settings_of"] = configurations(options.get("configs", "best"))
+    if "alphas" in options:
+        given["alphas"] = _numbers("--alphas", options["alphas"])
+    if "methods" in options:
+        given["methods"] = check_methods([name.strip() for name in options["methods"].split(",") if name.strip()])
+    datasets, absent = _datasets(options.get("dataset")) if "dataset" in experiment.options else ((), ())
+    return Request(datasets=datasets, absent=absent, seeds=tuple(range(seeds or experiment.seeds)), **given)
+
+
+def _datasets(names: list[str] | None) -> "tuple[tuple[Dataset, ...], tuple[tuple[str, str], ...]]":
+    """Return the datasets that are present, and those that are not with the reason."""
+    from rankformer.data.registry import remedy_for
+    from rankformer.data.source import DataSource
+    from rankformer.research.published import PAPER_DATASETS
+    from rankformer.research.results import Dataset
+
+    found: dict[str, Dataset] = {}
+    absent: dict[str, str] = {}
+    missing: DataError | None = None
+    for name in dict.fromkeys(names or PAPER_DATASETS):
         try:
-            return run_cells(cells, cache, conditions, tell)
-        except KeyboardInterrupt:
-            raise Interrupted(f"what is done is kept in {folder}; run the same command again to go on") from None
+            with busy(f"reading {name}"):
+                data = Dataset.of(DataSource(source=name))
+        except AbsentDataError as error:
+            missing = missing or error
+            absent[name] = f"its files are not here; {remedy_for(name)}"
+            continue
+        if data.name in found:
+            raise ConfigError(f"two datasets are called {data.name!r}; reproduce them one at a time")
+        found[data.name] = data
+    if missing is not None and not found:
+        raise missing
+    return tuple(found.values()), tuple(absent.items())
+
+
+def _numbers(flag: str, text: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(0 <= number < float("inf") for number in numbers):
+        raise ConfigError(f"{flag} {text}: expected numbers from 0 up with commas, such as 0,1,2,4")
+    return numbers
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[["Step"], None]]:
-    """Yield what tells of the cells on stderr: a line for each, and on a terminal also the epoch under way."""
+def _progress() -> "Iterator[Callable[[Step], None]]":
+    """Yield what tells of the results on stderr: a line for each, and on a terminal also the current epoch."""
     if not on_terminal():
         yield _tell_line
         return
@@ -178,25 +212,11 @@ def _tell_line(step: "Step") -> None:
     if step.what == "note":
         show_warning(step.text)
     elif step.what == "begun":
-        show_note(step.text, "begun", "dim")
+        show_note(step.text, "started", "dim")
     elif step.what == "done":
         metrics = (step.result or {}).get("metrics")
         value = f", NDCG@20 {metrics['ndcg@20']:.4f}" if isinstance(metrics, dict) else ""
         show_note(f"{step.text}{value}, {step.seconds:.1f} s", f"{step.done}/{step.total}")
-
-
-def _command(exhibit: str, flags: dict[str, Any], configs: Path) -> str:
-    """Return the command line that makes this report again, wherever its cells are kept."""
-    words = ["rankformer", "reproduce", exhibit]
-    for name, value in flags.items():
-        for each in value if isinstance(value, list) else [value]:
-            if each is True:
-                words.append(f"--{name}")
-            elif each is not None:
-                words += [f"--{name}", str(each)]
-    if configs != Path("experiments/configs"):
-        words += ["--configs", configs.as_posix()]
-    return shlex.join(words)
 
 
 def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
@@ -204,18 +224,17 @@ def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems:
 
     for dataset, reason in head.absent:
         show_note(f"{dataset} was not run: {reason}")
+    if head.other_commits:
+        show_note(f"stored results of other code are shown ({head.other_commits}); --fresh computes them again")
     for problem in problems:
         show_note(problem)
     if json:
         show_json({**document_of(head, content), "files": [str(path) for path in paths]})
         return
     for table in content.tables:
-        show_table(table.headings, table.rows, title=table.title, numbers=table.headings[table.texts :])
-    if head.trial:
-        show(f"A trial, not a result: {head.trial}.")
-    show(*content.findings, f"wrote {', '.join(str(path) for path in paths)}")
-
-
-def _slug(name: str) -> str:
-    """Return a dataset's name as part of a file name."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "data"
+        # Numbers are at most 12 characters wide: headings that are wrapped too leave room for them at 80 columns.
+        headings = [textwrap.fill(heading, 9, break_long_words=False) for heading in table.headings]
+        show_table(headings, table.rows, title=table.title, numbers=headings[table.texts :])
+    trial = [f"A trial, not a result: {head.trial}."] if head.trial else []
+    for line in (*trial, *content.findings, "wrote", *(f"  {path}" for path in paths)):
+        console().print(printable(line))  # wrapped at the width of the terminal, between words

@@ -23,38 +23,48 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     run: RunArgument,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Listen on this port; 0 takes any free one.")
+    ] = 8000,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Threads of one computation; half the cores by default.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Set the threads of one computation; half the cores by default."),
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Computations beside each other.")] = 2,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Run this many computations at the same time.")] = 2,
     batching: Annotated[
-        bool, typer.Option("--batching/--no-batching", metavar="", help="Answer users who wait together in one go.")
+        bool,
+        typer.Option("--batching/--no-batching", metavar="", help="Answer users who wait at the same time together."),
     ] = True,
-    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Most users answered in one go.")] = 64,
-    queue_size: Annotated[int, typer.Option(metavar="N", min=1, help="Most users waiting; more get a 429.")] = 256,
-    max_k: Annotated[int, typer.Option("--max-k", metavar="K", min=1, help="Longest list.")] = 1000,
-    max_body_bytes: Annotated[int, typer.Option(metavar="N", min=1, help="Largest request body.")] = 2**20,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Answer at most this many users together.")] = 64,
+    queue_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Let at most this many users wait; the next get a 429.")
+    ] = 256,
+    max_k: Annotated[int, typer.Option("--max-k", metavar="K", min=1, help="Refuse longer lists.")] = 1000,
+    max_body_bytes: Annotated[int, typer.Option(metavar="N", min=1, help="Refuse larger request bodies.")] = 2**20,
     body_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="Time for a body to arrive.")
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Wait this long for a body.")
     ] = 10.0,
-    request_timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Time for an answer.")] = 30.0,
-    graceful: Annotated[int, typer.Option(metavar="SECONDS", min=0, help="Time for answers after a stop.")] = 10,
+    request_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Wait this long for an answer.")
+    ] = 30.0,
+    graceful: Annotated[
+        int, typer.Option(metavar="SECONDS", min=0, help="Wait this long for open requests after a stop.")
+    ] = 10,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another name this service is called by; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Accept another host name; may be repeated.")
     ] = None,
     access_log: Annotated[
-        bool, typer.Option("--access-log/--no-access-log", metavar="", help="A line per request on stderr.")
+        bool, typer.Option("--access-log/--no-access-log", metavar="", help="Log each request to stderr.")
     ] = True,
 ) -> None:
-    """Answer requests for lists from RUN over HTTP, with a page for people at /.
+    """Serve RUN over HTTP, with a page for people at /.
 
     RUN may be a symbolic link: point it to another run, then send SIGHUP (or POST /v1/admin/reload with the token in
-    RANKFORMER_ADMIN_TOKEN), and the new model takes over without a failed request. An address that other machines can
-    reach needs a token in RANKFORMER_TOKEN.
+    RANKFORMER_ADMIN_TOKEN), and the new model replaces the old one without a failed request. An address that other
+    machines can reach needs a token in RANKFORMER_TOKEN.
     """
-    from rankformer.runs.run import read_manifest
+    from rankformer.runs.manifest import read_manifest
 
     try:
         from rankformer.serving.server import serve as run_service

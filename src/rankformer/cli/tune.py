@@ -1,4 +1,4 @@
-"""`rankformer tune`: search good settings of a method on the validation part of a log."""
+"""`rankformer tune`: search good settings of a model on the validation part of a log."""
 
 import time
 from collections.abc import Sequence
@@ -9,18 +9,15 @@ import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
+from rankformer.cli.model_options import DeviceOption, ModelOption, ThreadsOption, build_model, use_threads
 from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
-from rankformer.cli.tuning_command import commands_of
+from rankformer.cli.tuning_command import search_command, training_command
 from rankformer.cli.tuning_progress import TuningProgress
 from rankformer.errors import ConfigError, TrainingError
-from rankformer.runs.configuration import chosen_model, chosen_settings, parse_assignment
 
 if TYPE_CHECKING:
-    from rankformer.data.source import DataSource
     from rankformer.models.base import Model
-    from rankformer.tuning.objective import TuningData
-    from rankformer.tuning.report import Commands
     from rankformer.tuning.space import Space
     from rankformer.tuning.study import Study
 
@@ -40,19 +37,16 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(
+    context: typer.Context,
     data: DataArgument,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The method; `rankformer models` lists them. Unsaid: rankformer.")
-    ] = None,
-    trials: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Trials in all, those of an earlier call among them.")
-    ] = 20,
+    model: ModelOption = None,
+    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier call.")] = 20,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder of the search. Unsaid: runs/tune/<data>/<model>."),
+        typer.Option("--out", metavar="DIR", help="Folder of the search. Default: runs/tune/<data>/<model>."),
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with what to search, in place of the built-in space.")
+        Path | None, typer.Option(metavar="FILE", help="TOML file with what to search, in place of the model's space.")
     ] = None,
     assignments: Annotated[
         list[str] | None,
@@ -60,55 +54,67 @@ def tune(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most epochs of a trial.")] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this long; the same command goes on.")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this long; the same command continues.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Decides the trials and every training.")] = 0,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute.")] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads on the CPU; all cores if unsaid.")
-    ] = None,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
 ) -> None:
     """Search good settings on DATA and write the best as a configuration for `rankformer train`.
 
-    The first trial is the method's defaults; trials that fall behind are stopped early. Settings are chosen on the
-    valid part; the test part is not looked at. A search that was cut off goes on with the same command.
+    The first trial is the model's defaults; trials that fall behind are stopped early. Settings are chosen on the
+    valid part; the test part is not looked at. A search that was cut off continues with the same command.
     """
-    from rankformer.models.registry import model_class
-    from rankformer.tuning.advice import require_optuna
+    from rankformer.tuning.strategy import require_optuna
 
     deadline = None if timeout is None else time.monotonic() + timeout
-    method = model_class(chosen_model({}, model))
-    fixed, searched = _plan(method, space, assignments or [], epochs)
-    method(seed=seed, device=device, **fixed)  # a wrong device or setting is no trial's failure
+    # Built once here, so that a wrong device or setting is not a trial's failure.
+    untrained = build_model({}, model, assignments or (), seed, device)
+    method = type(untrained)
+    fixed, searched = _fixed_and_searched(untrained, space, assignments or [], epochs)
     require_optuna()
     source = data_source(data, options)
-    search = {"trials": trials, "space": space, "set": assignments, "epochs": epochs, "seed": seed}
     folder = out or Path("runs") / "tune" / source.name / method.name
-    _use_threads(threads)
-    from rankformer.tuning.objective import Objective
+    use_threads(threads)
+    from rankformer.evaluation.metrics import parse_metrics
+    from rankformer.tuning.objective import Objective, TuningData
+    from rankformer.tuning.report import CONFIG, write_reports
     from rankformer.tuning.study import open_study
 
-    seen = _data_without_test(source)
+    with busy(f"reading {source.source}"):
+        parts = source.load()
+    # Of the test part only its hash goes in, to name the split.
+    seen = TuningData(source.name, parts.fingerprint, parts.train, parts.valid)
+    commands = search_command(context, model or method.name), training_command(data, folder, CONFIG)
+    described = source.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     with TuningProgress(trials) as progress:
         aim = Objective(method, seen, fixed, seed, folder, device, progress.note_event, deadline)
-        _check_metric(aim.metric)
+        parse_metrics(aim.metric)
         with open_study(aim, searched) as study:
-            commands = commands_of(method.name, folder, data, options, search)
-            finished = _search(study, trials, progress, commands, source)
-    _show_outcome(study, finished, trials, commands, json)
+            progress.begin(study)
+
+            def note(trial: Any) -> None:
+                write_reports(study, commands, described)
+                progress.note_trial(trial, study)
+
+            try:
+                finished = study.search(trials, note)
+            except KeyboardInterrupt:
+                raise Interrupted(_how_to_continue(study, trials)) from None
+    _show_outcome(study, finished, trials, commands[1], json)
 
 
-def _plan(
-    method: "type[Model]", space: Path | None, assignments: Sequence[str], epochs: int | None
+def _fixed_and_searched(
+    model: "Model", space: Path | None, assignments: Sequence[str], epochs: int | None
 ) -> "tuple[dict[str, Any], Space]":
     """Return the settings that stay the same and those that vary."""
     from rankformer.tuning.space import read_space, space_of
 
-    settings = chosen_settings(method, {}, assignments)
-    fixed = {key: settings[key] for key, _ in map(parse_assignment, assignments)}
+    settings, method = model.settings.hyperparameters(), type(model)
+    fixed = {key: settings[key] for key in (text.partition("=")[0].strip() for text in assignments)}
     searched = space_of(method) if space is None else read_space(space, method)
     if space is not None and fixed.keys() & searched.keys():
         name = min(fixed.keys() & searched.keys())
@@ -116,60 +122,21 @@ def _plan(
     searched = {name: dimension for name, dimension in searched.items() if name not in fixed}
     if not searched:
         what = "every setting that is searched is fixed by --set" if fixed else "it has no settings to search"
-        raise ConfigError(f"there is nothing to tune for {method.name}: {what}; choose another --model or --space")
+        raise ConfigError(f"there is nothing to tune for {model.name}: {what}; choose another --model or --space")
     if epochs is not None:
         if "epochs" not in settings or "epochs" in searched:
-            reason = f"{space} searches them" if "epochs" in searched else f"{method.name} has none"
+            reason = f"{space} searches them" if "epochs" in searched else f"{model.name} has none"
             raise ConfigError(f"--epochs {epochs}: {reason}; leave it out")
         fixed["epochs"] = min(epochs, settings["epochs"])
     return fixed, searched
 
 
-def _data_without_test(source: "DataSource") -> "TuningData":
-    """Return the training and validation part; of the test part only its hash goes in, to name the split."""
-    from rankformer.tuning.objective import TuningData
-
-    with busy(f"reading {source.source}"):
-        parts = source.load()
-    return TuningData(source.name, parts.fingerprint, parts.train, parts.valid)
-
-
-def _check_metric(name: str) -> None:
-    from rankformer.evaluation.metrics import parse_metrics
-
-    parse_metrics(name)
-
-
-def _use_threads(count: int | None) -> None:
-    if count is not None:
-        import torch
-
-        torch.set_num_threads(count)
-
-
-def _search(study: "Study", count: int, progress: TuningProgress, commands: "Commands", source: "DataSource") -> bool:
-    """Do the trials that are left, with the reports kept up to date; return whether all are done."""
-    from rankformer.tuning.report import write_reports
-
-    described = source.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
-
-    def note(trial: Any) -> None:
-        write_reports(study, commands, described)
-        progress.note_trial(trial, study)
-
-    progress.begin(study)
-    try:
-        return study.search(count, note)
-    except KeyboardInterrupt:
-        raise Interrupted(_how_to_go_on(study, count)) from None
-
-
-def _how_to_go_on(study: "Study", count: int) -> str:
+def _how_to_continue(study: "Study", count: int) -> str:
     folder, done = study.objective.folder, len(study.trials)
-    return f"{done} of {count} trials are in {folder}; run the same command to go on"
+    return f"{done} of {count} trials are in {folder}; run the same command to continue"
 
 
-def _show_outcome(study: "Study", finished: bool, count: int, commands: "Commands", json: bool) -> None:
+def _show_outcome(study: "Study", finished: bool, count: int, training: str, json: bool) -> None:
     drawn = bool(study.trials) and _draw(study)
     if study.trials and study.best is None:
         raise TrainingError(
@@ -177,13 +144,15 @@ def _show_outcome(study: "Study", finished: bool, count: int, commands: "Command
             f"the first: {study.trials[0].problem or study.trials[0].state}"
         )
     if json:
-        show_json(_document(study, finished))
+        from rankformer.tuning.report import document
+
+        show_json(document(study, finished))
         return
     if not finished:
-        show_note(f"the time is up: {_how_to_go_on(study, count)}")
+        show_note(f"the time is up: {_how_to_continue(study, count)}")
     if study.trials:
         _show_trials(study, drawn)
-        show(f"train:  {commands.training}")
+        show(f"train:  {training}")
 
 
 def _draw(study: "Study") -> bool:
@@ -198,51 +167,32 @@ def _draw(study: "Study") -> bool:
 
 
 def _show_trials(study: "Study", drawn: bool) -> None:
-    from rankformer.tuning.report import CONFIG, HEADINGS, PICTURE, TABLE, relative_difference, table_rows
+    from rankformer.tuning.report import CONFIG, PICTURE, TABLE, relative_difference
 
     aim, best = study.objective, study.best
     assert best is not None
     show(f"{aim.method.name} on {aim.data.name}: {len(study.trials)} trials, seed {aim.seed}")
-    headings = [*HEADINGS[:2], aim.metric, *HEADINGS[3:], "settings"]
-    # In one column, since a column each would not fit a terminal.
     rows = [
-        [_shown(name, row[name], best.number == row["trial"]) for name in HEADINGS]
-        + ["  ".join(f"{name}={_plain(row[name])}" for name in study.space)]
-        for row in table_rows(study)
+        (
+            f"{'* ' if trial is best else ''}{trial.number}",
+            trial.state,
+            trial.value,
+            trial.epoch,
+            f"{trial.seconds:.1f}",
+            # In one column, since a column each would not fit a terminal.
+            "  ".join(f"{name}={_plain(value)}" for name, value in trial.settings.items()),
+        )
+        for trial in study.trials
     ]
-    show_table(headings, rows, numbers=[each for each in headings if each not in ("state", "settings")])
+    headings = ("trial", "state", aim.metric, "epoch", "seconds", "settings")
+    show_table(headings, rows, numbers=("trial", aim.metric, "epoch", "seconds"))
     gain = relative_difference(study)
-    beside = "" if gain is None else f", {100 * gain:+.1f}% beside the defaults"
+    beside = "" if gain is None else f", {100 * gain:+.1f}% over the defaults"
     show(f"best: trial {best.number} with validation {aim.metric} {best.value:.4f}{beside}")
     show(f"written to {aim.folder}: {CONFIG}, {TABLE}" + (f", {PICTURE}" if drawn else ""))
-
-
-def _shown(heading: str, value: Any, best: bool) -> Any:
-    if heading == "trial":
-        return f"{'* ' if best else ''}{value}"
-    return f"{value:.1f}" if heading == "seconds" else value
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _document(study: "Study", finished: bool) -> dict[str, Any]:
-    from rankformer.tuning.report import CONFIG, best_settings
-
-    aim, best = study.objective, study.best
-    return {
-        "study": str(aim.folder),
-        "finished": finished,
-        "model": aim.method.name,
-        "data": {"name": aim.data.name, "fingerprint": aim.data.fingerprint},
-        "seed": aim.seed,
-        "metric": aim.metric,
-        "fixed": dict(aim.fixed),
-        "space": study.identity()["search space"],
-        "best": None if best is None else {**best.to_json(), "settings": best_settings(study, best)},
-        "config": None if best is None else str(aim.folder / CONFIG),
-        "trials": [trial.to_json() for trial in study.trials],
-    }

@@ -1,23 +1,20 @@
 """What is shown while a search runs: a bar on a terminal, a line per trial anywhere else; always on stderr."""
 
 import sys
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rankformer.cli.output import console
 from rankformer.cli.progress import on_terminal
 
 if TYPE_CHECKING:
-    from rankformer.training.trainer import Event
+    from rankformer.tuning.objective import Trial
     from rankformer.tuning.study import Study
-    from rankformer.tuning.trials import Trial
 
 
 class TuningProgress:
-    """Shows a search: tell it of the study, of each event and of each trial."""
+    """Shows a search that ends with `count` trials: tell it of the study, of each event and of each trial."""
 
     def __init__(self, count: int) -> None:
-        """Prepare for a search that ends with so many trials."""
         self.count = count
         self.bar = _bar() if on_terminal() else None
         self.best = ""
@@ -25,9 +22,7 @@ class TuningProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
@@ -39,9 +34,9 @@ class TuningProgress:
             self.bar.start()
             self.task = self.bar.add_task("tuning", total=self.count, completed=done, status=self.best)
         elif done:
-            _print_line(f"{done} of {self.count} trials are there already")
+            print(f"{done} of {self.count} trials are there already", file=sys.stderr, flush=True)
 
-    def note_event(self, event: "Event") -> None:
+    def note_event(self, event: dict[str, Any]) -> None:
         """Show how far the running trial is."""
         if self.bar is not None and "epoch" in event:
             self.bar.update(self.task, status=f"epoch {event['epoch']}  {self.best}")
@@ -51,27 +46,18 @@ class TuningProgress:
         self._note_best(study)
         if self.bar is not None:
             self.bar.update(self.task, completed=len(study.trials), status=self.best)
-        else:
-            _print_line(_line(trial, study, self.count))
+            return
+        result = f"failed: {trial.problem}"
+        if trial.value is not None:
+            mark = " (best)" if trial is study.best else " (pruned)" if trial.state == "pruned" else ""
+            result = f"{study.objective.metric} {trial.value:.4f}{mark}"
+        settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
+        position = f"trial {trial.number} ({trial.number + 1}/{self.count})"
+        print(position, result, f"{trial.seconds:.1f} s", settings, sep="  ", file=sys.stderr, flush=True)
 
     def _note_best(self, study: "Study") -> None:
         if study.best is not None:
             self.best = f"best {study.objective.metric} {study.best.value:.4f} in trial {study.best.number}"
-
-
-def _line(trial: "Trial", study: "Study", count: int) -> str:
-    parts = [f"trial {trial.number} ({trial.number + 1}/{count})"]
-    if trial.state == "failed":
-        parts.append(f"failed: {trial.problem}")
-    else:
-        mark = {"complete": " (best)" if trial is study.best else "", "pruned": " (pruned)"}[trial.state]
-        parts.append(f"{study.objective.metric} {trial.value:.4f}{mark}")
-    parts.append(f"{trial.seconds:.1f} s")
-    return "  ".join([*parts, " ".join(f"{name}={value}" for name, value in trial.settings.items())])
-
-
-def _print_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _bar() -> Any:

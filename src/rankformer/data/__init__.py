@@ -3,6 +3,6 @@
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.registry import DATASETS, Dataset
-from rankformer.data.source import DataSource, load_log
+from rankformer.data.source import DataSource
 
-__all__ = ["DATASETS", "DataSource", "Dataset", "IdMap", "Interactions", "Parts", "load_log"]
+__all__ = ["DATASETS", "DataSource", "Dataset", "IdMap", "Interactions", "Parts"]

@@ -1,4 +1,4 @@
-"""Which rows of a log to keep: repeated pairs merged, and the k-core. Plain arrays in, plain arrays out."""
+"""Duplicates and the k-core, on plain arrays of user and item indices."""
 
 from typing import Any, NamedTuple
 
@@ -6,57 +6,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class MergedRows(NamedTuple):
-    """The distinct pairs of a log: the row each is first seen on, its latest time and its summed weight."""
+class Distinct(NamedTuple):
+    """The distinct interactions of a log, in order of first appearance.
+
+    Attributes:
+        rows: the row on which each is first seen, ascending.
+        groups: for each row of the log, the position in `rows` of the interaction it holds.
+    """
 
     rows: NDArray[np.int64]
-    times: NDArray[Any] | None
-    weights: NDArray[np.float32] | None
+    groups: NDArray[np.int64]
 
 
-def pair_codes(users: NDArray[np.int32], items: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return one integer per row, equal for equal pairs and ordered by user, then item."""
-    width = np.int64(items.max(initial=0)) + 1
-    codes: NDArray[np.int64] = users.astype(np.int64) * width + items
+def interaction_codes(users: NDArray[Any], items: NDArray[np.int32], num_items: int) -> NDArray[np.int64]:
+    """Return one integer per row, equal for equal interactions and ordered by user, then item."""
+    codes: NDArray[np.int64] = users.astype(np.int64) * max(1, num_items) + items
     return codes
 
 
-def merge_rows(
-    users: NDArray[np.int32],
-    items: NDArray[np.int32],
-    times: NDArray[Any] | None,
-    weights: NDArray[np.float32] | None,
-) -> MergedRows:
-    """Return the distinct pairs in order of first appearance, each with its latest time and the sum of its weights."""
-    _codes, first, group = np.unique(pair_codes(users, items), return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+def distinct(users: NDArray[np.int32], items: NDArray[np.int32], parts: NDArray[Any] | None = None) -> Distinct:
+    """Return the distinct interactions, counted in each part on its own when `parts` tells the part of each row."""
+    num_users, num_items = (int(index.max(initial=0)) + 1 for index in (users, items))
+    owners = users.astype(np.int64) if parts is None else users + parts.astype(np.int64) * num_users
+    _, first, groups = np.unique(interaction_codes(owners, items, num_items), return_index=True, return_inverse=True)
     order = np.argsort(first)
-    latest, summed = None, None
-    if times is not None:
-        latest = times[first]
-        np.maximum.at(latest, group, times)
-        latest = latest[order]
-    if weights is not None:
-        # Summed in float64 and rounded once, so that the result does not depend on how numpy groups the additions.
-        summed = np.bincount(group, weights=weights, minlength=len(first)).astype(np.float32)[order]
-    return MergedRows(first[order], latest, summed)
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return Distinct(first[order], position[groups.reshape(-1)])
 
 
-def k_core_rows(users: NDArray[np.int32], items: NDArray[np.int32], k: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows in the k-core.
+def k_core_mask(users: NDArray[np.int32], items: NDArray[np.int32], k: int) -> NDArray[np.bool_]:
+    """Return which rows are in the k-core.
 
     That is the largest part of the log in which each user has at least k distinct items and each item k distinct users.
     Dropping an item may leave a user short and so on, so both sides are pruned until nothing changes.
     """
-    _codes, first, group = np.unique(pair_codes(users, items), return_index=True, return_inverse=True)
-    alive = np.arange(len(first))
+    rows, groups = distinct(users, items)
+    kept = np.ones(len(rows), dtype=bool)
     while True:
-        user, item = users[first[alive]], items[first[alive]]
-        enough = (np.bincount(user)[user] >= k) & (np.bincount(item)[item] >= k) if len(alive) else np.empty(0, bool)
+        user, item = users[rows[kept]], items[rows[kept]]
+        enough = (np.bincount(user)[user] >= k) & (np.bincount(item)[item] >= k)
         if enough.all():
-            break
-        alive = alive[enough]
-    kept = np.zeros(len(first), dtype=bool)
-    kept[alive] = True
-    mask: NDArray[np.bool_] = kept[group.reshape(-1)]
-    return mask
+            mask: NDArray[np.bool_] = kept[groups]
+            return mask
+        kept[kept] = enough

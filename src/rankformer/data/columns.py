@@ -1,6 +1,9 @@
 """From a table with any column names to the user, item, time, weight and title columns of a log."""
 
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,35 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.id_map import IdMap
-from rankformer.data.tables import RawTable, clip, plain, times_of, weights_of
+from rankformer.data.readers import read_table
+from rankformer.data.readers.base import KNOWN_NAMES, RawTable, ReadOptions, clip
 from rankformer.errors import DataError
 
-# The names tried, in this order and in any case, when the caller names no column.
-KNOWN_NAMES: dict[str, tuple[str, ...]] = {
-    "user": ("user", "user_id", "userid", "uid", "user_idx", "customer", "customer_id", "visitor_id", "visitorid"),
-    "item": (
-        "item",
-        "item_id",
-        "itemid",
-        "iid",
-        "item_idx",
-        "product",
-        "product_id",
-        "productid",
-        "sku",
-        "asin",
-        "movie_id",
-        "movieid",
-        "business_id",
-        "article_id",
-        "book_id",
-        "track_id",
-    ),
-    "time": ("time", "timestamp", "ts", "datetime", "date", "event_time", "created_at"),
-    "weight": ("weight", "rating", "strength", "count", "plays"),
-    "title": ("title", "item_title", "item_name"),
-}
+Numbers = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -46,89 +25,72 @@ class LogColumns:
     source: RawTable
     user: pa.ChunkedArray
     item: pa.ChunkedArray
-    time: NDArray[Any] | None
+    time: Numbers | None
     weight: NDArray[np.float32] | None
     title: pa.ChunkedArray | None
 
 
-@dataclass(frozen=True)
-class EncodedLog:
-    """Ids as indices over shared maps; field names are those of `Interactions`."""
-
-    users: NDArray[np.int32]
-    items: NDArray[np.int32]
-    user_ids: IdMap
-    item_ids: IdMap
-    times: NDArray[Any] | None
-    weights: NDArray[np.float32] | None
-    item_titles: pa.Array | None
+def read_columns(
+    path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None
+) -> LogColumns:
+    """Return the columns of the log in a file, with the arguments of `Interactions.read`."""
+    options = ReadOptions(tuple(name for name in names.values() if name), header)
+    return pick_columns(read_table(path, format, options), names)
 
 
-def may_be_wanted(name: str, named: list[str]) -> bool:
-    """Return whether a column could be one of a log's: others need not be read."""
-    return name in named or any(name.strip().lower() in known for known in KNOWN_NAMES.values())
-
-
-def with_unread(table: pa.Table, names: list[str]) -> pa.Table:
-    """Return the table with an empty stand-in for each column left unread, so that errors can list all names."""
-    read = set(table.column_names)
-    columns = [table[name] if name in read else pa.nulls(table.num_rows) for name in names]
-    return pa.table(columns, names=names)
-
-
-def pick_columns(raw: RawTable, names: dict[str, str | None]) -> LogColumns:
+def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> LogColumns:
     """Return the columns of a log found in a table.
 
     Args:
         raw: the table.
         names: column name per role (user, item, time, weight, title); None looks for a known name, and an empty
-            text leaves an optional column out.
+            string leaves an optional column out.
     """
-    user, item = _find(raw, "user", names.get("user")), _find(raw, "item", names.get("item"))
+    user, item, time, weight, title = (_find(raw, role, names.get(role)) for role in KNOWN_NAMES)
     if user is None or item is None:
         missing = "user" if user is None else "item"
         raise DataError(
             f"{raw.name} has no {missing} column: found {_listed(raw)}; name it with {missing}=... (--{missing}-column)"
         )
-    time, weight, title = (_find(raw, role, names.get(role)) for role in ("time", "weight", "title"))
     return LogColumns(
         source=raw,
-        user=_raw_ids(raw, "user", user),
-        item=_raw_ids(raw, "item", item),
-        time=None if time is None else times_of(raw, time),
-        weight=None if weight is None else weights_of(raw, weight),
-        title=None if title is None else plain(raw.table[title]).cast(pa.string()),
+        user=_ids(raw, "user", user),
+        item=_ids(raw, "item", item),
+        time=None if time is None else _numbers(raw, "time", time, _as_times, "a finite number or an ISO date"),
+        weight=None if weight is None else _numbers(raw, "weight", weight, _as_weights, "a finite number"),
+        title=None if title is None else _plain(raw.table[title]).cast(pa.string()),
     )
 
 
-def encode_logs(logs: list[LogColumns]) -> EncodedLog:
-    """Return several logs, one after another, over id maps that hold the ids of all of them."""
-    user_ids, users = IdMap.encode(_unified_ids(logs, "user"))
-    item_ids, items = IdMap.encode(_unified_ids(logs, "item"))
-    times = [log.time for log in logs if log.time is not None]
-    weights = [log.weight for log in logs if log.weight is not None]
-    return EncodedLog(
-        users=users,
-        items=items,
-        user_ids=user_ids,
-        item_ids=item_ids,
-        times=np.concatenate(times) if len(times) == len(logs) else None,
-        weights=np.concatenate(weights) if len(weights) == len(logs) else None,
-        item_titles=_titles_by_item(logs, items, len(item_ids)),
-    )
+def joined_ids(logs: Sequence[LogColumns], role: str) -> pa.ChunkedArray:
+    """Return the user or item ids of several logs, one after another, as one type."""
+    columns: list[pa.ChunkedArray] = [getattr(log, role) for log in logs]
+    # Decided over all parts at once: one odd id in the test part must not give the parts different id types.
+    integers = [
+        canonical_integers(column) if log.source.is_text else column for log, column in zip(logs, columns, strict=True)
+    ]
+    if all(column is not None for column in integers):
+        columns = integers
+    for log, column in zip(logs[1:], columns[1:], strict=True):
+        if column.type != columns[0].type:
+            raise DataError(
+                f"{role} ids are {columns[0].type} in {logs[0].source.name} and {column.type} in {log.source.name}; "
+                "store them the same way in every part"
+            )
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
 
 
-def canonical_integers(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return the texts as int64 when each one is exactly how its integer is written, else None.
+def canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return the strings as int64 when each one is exactly how its integer is written, else None.
 
     `7` and `-7` are; `007`, `+7`, `7.0` and ` 7` are not, and neither is a number beyond 64 bits: turning those
     into integers would change the id.
     """
     try:
-        numbers = texts.cast(pa.int64())
+        numbers = strings.cast(pa.int64())
     except pa.ArrowInvalid:
         return None
-    same = pc.all(pc.equal(numbers.cast(pa.string()), texts)).as_py()
+    same = pc.all(pc.equal(numbers.cast(pa.string()), strings)).as_py()
     return numbers if same or same is None else None
 
 
@@ -137,12 +99,14 @@ def _find(raw: RawTable, role: str, wanted: str | None) -> str | None:
     if wanted == "":
         return None
     if wanted is None:
-        wanted_names = KNOWN_NAMES[role]
+        known = KNOWN_NAMES[role]
         if not raw.has_header:
             # Without names the first column is the user and the second the item; the rest has to be stated.
-            wanted_names = {"user": ("0",), "item": ("1",)}.get(role, ())
+            known = {"user": ("0",), "item": ("1",)}.get(role, ())
         by_lower = {name.strip().lower(): name for name in reversed(columns)}
-        return next((by_lower[name] for name in wanted_names if name in by_lower), None)
+        wanted = next((by_lower[name] for name in known if name in by_lower), None)
+        if wanted is None:
+            return None
     if columns.count(wanted) != 1:
         problem = "no column" if wanted not in columns else "more than one column"
         raise DataError(
@@ -159,65 +123,96 @@ def _listed(raw: RawTable) -> str:
     return f"{kind} {names}{more}" if names else "no columns"
 
 
-def _raw_ids(raw: RawTable, role: str, name: str) -> pa.ChunkedArray:
-    column = plain(raw.table[name])
-    if pa.types.is_floating(column.type):
-        # A whole-number column with gaps arrives as floats from pandas; after the gaps are refused it is whole again.
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-    absent = pc.is_null(column)
-    if pa.types.is_string(column.type):
-        absent = pc.or_(absent, pc.fill_null(pc.equal(column, ""), True))
-    if pc.any(absent).as_py():
-        row = pc.index(absent, True).as_py()
-        count = pc.sum(absent).as_py()
-        raise DataError(
-            f"{raw.name} {raw.locate(row)}: the {role} id is missing (column {name!r}, {count:,} such rows); "
-            "drop or fill those rows"
-        )
-    return _checked_id_type(raw, role, name, column)
-
-
-def _checked_id_type(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        try:
-            return column.cast(pa.int64())
-        except pa.ArrowInvalid:
-            if pa.types.is_integer(kind):
-                return column  # uint64 beyond int64 keeps its type
-            raise DataError(
-                f"{raw.name}: {role} column {name!r} holds fractions; ids are whole numbers or text, so name the "
-                f"right column with {role}=... (--{role}-column)"
-            ) from None
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
-        raise DataError(f"{raw.name}: {role} column {name!r} has type {kind}; ids are whole numbers or text")
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the column without categories and with one kind of string."""
+    # Categories (pandas, polars, Parquet) may list values that no row has; only what rows hold counts.
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_large_string(column.type) or str(column.type) == "string_view":
+        column = column.cast(pa.string())
     return column
 
 
-def _unified_ids(logs: list[LogColumns], role: str) -> pa.ChunkedArray:
-    columns: list[pa.ChunkedArray] = [getattr(log, role) for log in logs]
-    # Decided over all parts at once: one odd id in the test part must not give the parts different id types.
-    numbers = [
-        canonical_integers(column) if log.source.is_text else column for log, column in zip(logs, columns, strict=True)
-    ]
-    if all(column is not None for column in numbers):
-        columns = numbers
-    for log, column in zip(logs[1:], columns[1:], strict=True):
-        if column.type != columns[0].type:
-            raise DataError(
-                f"{role} ids are {columns[0].type} in {logs[0].source.name} and {column.type} in {log.source.name}; "
-                "store them the same way in every part"
-            )
-    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
+def _ids(raw: RawTable, role: str, name: str) -> pa.ChunkedArray:
+    column = _plain(raw.table[name])
+    kind = column.type
+    if pa.types.is_floating(kind):
+        # An integer column with gaps arrives as floats from pandas; after the gaps are refused it is integers again.
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
+    absent = pc.is_null(column)
+    if pa.types.is_string(kind):
+        absent = pc.or_(absent, pc.fill_null(pc.equal(column, ""), True))
+    if pc.any(absent).as_py():
+        row = pc.index(absent, True).as_py()
+        raise DataError(
+            f"{raw.name} {raw.locate(row)}: the {role} id is missing (column {name!r}, {pc.sum(absent).as_py():,} such "
+            "rows); drop or fill those rows"
+        )
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        raise DataError(f"{raw.name}: {role} column {name!r} has type {kind}; ids are integers or strings")
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return column
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        if pa.types.is_integer(kind):
+            return column  # uint64 beyond int64 keeps its type
+        raise DataError(
+            f"{raw.name}: {role} column {name!r} holds fractions; ids are integers or strings, so name the right "
+            f"column with {role}=... (--{role}-column)"
+        ) from None
 
 
-def _titles_by_item(logs: list[LogColumns], items: NDArray[np.int32], num_items: int) -> pa.Array | None:
-    if all(log.title is None for log in logs):
+def _numbers(
+    raw: RawTable, role: str, name: str, convert: Callable[[pa.ChunkedArray], Numbers | None], expected: str
+) -> Numbers:
+    """Return a column as finite numbers, or name the first row that cannot be one."""
+    column = _plain(raw.table[name])
+
+    def usable(values: Numbers | None) -> bool:
+        return values is not None and bool(np.isfinite(values).all())
+
+    values = convert(column)
+    if values is not None and usable(values):
+        return values
+    # The shortest beginning of the column that cannot be used ends in the row at fault.
+    row = bisect_left(range(len(column)), True, key=lambda end: not usable(convert(column.slice(0, end + 1))))
+    value = column[row].as_py()
+    found = repr(clip(value)) if isinstance(value, str) else str(value)
+    raise DataError(
+        f"{raw.name} {raw.locate(row)}: {role} {found} in column {name!r} is not {expected}; fix it, or name another "
+        f"column with {role}=... (--{role}-column; an empty name reads none)"
+    )
+
+
+def _as_weights(column: pa.ChunkedArray) -> NDArray[np.float32] | None:
+    numbers = _cast(column, pa.float64())
+    with np.errstate(over="ignore"):
+        return None if numbers is None else numbers.to_numpy().astype(np.float32)
+
+
+def _as_times(column: pa.ChunkedArray) -> Numbers | None:
+    """Return int64 or float64 numbers; dates and ISO strings become microseconds since 1970 (UTC)."""
+    if column.null_count:
         return None
-    columns = [log.title if log.title is not None else pa.nulls(len(log.user), pa.string()) for log in logs]
-    chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
-    titles = pa.chunked_array(chunks, type=pa.string())
-    filled = np.flatnonzero(pc.fill_null(pc.greater(pc.utf8_length(titles), 0), False).to_numpy())
-    first_row = np.full(num_items, -1, dtype=np.int64)
-    first_row[items[filled[::-1]]] = filled[::-1]  # the last assignment wins: the earliest row with a title
-    return pc.take(titles, pa.array(first_row, mask=first_row < 0)).combine_chunks()
+    kind = column.type
+    targets: list[Any] = [pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        targets = [pa.timestamp("us", getattr(kind, "tz", None))]
+    elif not pa.types.is_string(kind):
+        targets = [pa.float64()] if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else [pa.int64()]
+    for target in targets:
+        numbers = _cast(column, target, safe=not pa.types.is_timestamp(target))
+        if numbers is not None:
+            values: Numbers = (numbers.cast(pa.int64()) if pa.types.is_timestamp(target) else numbers).to_numpy()
+            return values
+    return None
+
+
+def _cast(column: pa.ChunkedArray, target: pa.DataType, safe: bool = False) -> pa.ChunkedArray | None:
+    if pa.types.is_string(column.type):
+        column = pc.utf8_trim_whitespace(column)
+    try:
+        return column.cast(target, safe=safe)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None

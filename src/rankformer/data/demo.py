@@ -1,7 +1,7 @@
 """Invented readers and books with tastes that we planted, so that the best possible ranking is known.
 
 Each book belongs to one genre; each reader likes one to three genres. Reader u has book i with probability p_ui,
-each pair drawn on its own:
+each interaction drawn on its own:
 
     p_ui = min(0.95, 24 * (0.94 * taste_u(genre of i) + 0.06 / 12) * share of i in its genre)
 
@@ -52,16 +52,16 @@ _TASTE_WEIGHTS = ((1.0,), (0.6, 0.4), (0.5, 0.3, 0.2))
 
 def demo_parts(seed: int = DEMO_SEED) -> Parts:
     """Return the demo's train, valid and test parts, split 7:1:2 at random."""
-    return demo_log(seed).split(by="random", parts=(0.7, 0.1, 0.2), seed=seed)
+    return demo_log(seed).split(seed=seed)
 
 
 def demo_log(seed: int = DEMO_SEED) -> Interactions:
-    """Return all pairs of the demo, ordered by reader, with book titles that name the genre."""
+    """Return all interactions of the demo, ordered by reader, with book titles that name the genre."""
     probabilities, order = _draw_tastes(seed)
     users, items = np.nonzero(
         _uniforms(seed, stream=1, size=probabilities.size).reshape(probabilities.shape) < probabilities
     )
-    shuffled = [_books()[place] for place in order]
+    shuffled = [_books()[number] for number in order]
     return Interactions(
         users.astype(np.int32),
         items.astype(np.int32),
@@ -73,7 +73,7 @@ def demo_log(seed: int = DEMO_SEED) -> Interactions:
 
 
 def demo_oracle_scores(seed: int = DEMO_SEED) -> NDArray[np.float64]:
-    """Return p_ui, (users, items): the probability that each pair exists, in the order of the id maps."""
+    """Return p_ui, (users, items): the probability that each interaction exists, in the order of the id maps."""
     return _draw_tastes(seed)[0].copy()
 
 
@@ -87,8 +87,8 @@ def _uniforms(seed: int, stream: int, size: int) -> NDArray[np.float64]:
 def _books() -> list[tuple[str, str]]:
     """Return (title, genre) of each book, genres taking turns and each genre's titles mixed."""
     books = []
-    for place in range(NUM_ITEMS):
-        turn, which = divmod(place, len(GENRES))
+    for number in range(NUM_ITEMS):
+        turn, which = divmod(number, len(GENRES))
         genre = list(GENRES)[which]
         openings, endings = (words.split(",") for words in GENRES[genre])
         books.append((f"{openings[turn % 6]} {endings[(turn + turn // 6) % 6]}", genre))
@@ -97,15 +97,15 @@ def _books() -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=4)
 def _draw_tastes(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return p_ui and, for each item index, its place in `_books`."""
+    """Return p_ui and, for each item index, its position in `_books`."""
     order = np.argsort(_uniforms(seed, stream=2, size=NUM_ITEMS), kind="stable")
-    genre_of_place = np.arange(NUM_ITEMS) % len(GENRES)
+    genre_of_book = np.arange(NUM_ITEMS) % len(GENRES)
     rank_in_genre = np.arange(NUM_ITEMS) // len(GENRES)
     popularity = 1.0 / (rank_in_genre + 6.0)
-    share = popularity / np.bincount(genre_of_place, weights=popularity)[genre_of_place]
+    share = popularity / np.bincount(genre_of_book, weights=popularity)[genre_of_book]
     affinity = _TASTE_SHARE * _draw_affinities(seed) + (1.0 - _TASTE_SHARE) / len(GENRES)
-    by_place: NDArray[Any] = np.minimum(_HIGHEST, _SIZE * affinity[:, genre_of_place] * share)
-    return by_place[:, order], order
+    by_book: NDArray[Any] = np.minimum(_HIGHEST, _SIZE * affinity[:, genre_of_book] * share)
+    return by_book[:, order], order
 
 
 def _draw_affinities(seed: int) -> NDArray[np.float64]:

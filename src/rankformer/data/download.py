@@ -1,6 +1,5 @@
-"""Fetching the files of a named dataset: resumed when cut off, checked before they are used."""
+"""Downloading the files of a named dataset: resumed when cut off, checked before they are used."""
 
-import hashlib
 import http.client
 import os
 import time
@@ -9,14 +8,18 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rankformer.data.registry import DataFile, cache_folder, dataset_named
+from rankformer.data.registry import DataFile, cache_folder, dataset_named, git_blob_sha1
 from rankformer.errors import DownloadError
 from rankformer.files import sync_folder
 
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[str, int, int | None], None]
+"""Called with the name of a file, the bytes so far, and the bytes in all if they are known."""
+
+Report = Callable[[int, int | None], None]
 
 _BLOCK_BYTES = 1 << 16
 
@@ -26,18 +29,18 @@ class DownloadLimits:
     """How long and how much to try.
 
     Attributes:
-        attempts: tries in a row without a single new byte before giving up.
-        wait: seconds before the second try; doubles up to 30.
+        attempts: attempts in a row without a single new byte before giving up.
+        wait: seconds before the second attempt; doubles up to 30.
         timeout: seconds without a byte after which a connection counts as cut off.
-        most_bytes: size beyond which a file is refused.
-        most_attempts: tries in all, for a server that gives a few bytes each time.
+        max_bytes: size beyond which a file is rejected.
+        max_attempts: attempts in all, for a server that gives a few bytes each time.
     """
 
     attempts: int = 4
     wait: float = 1.0
     timeout: float = 30.0
-    most_bytes: int = 1 << 30
-    most_attempts: int = 40
+    max_bytes: int = 1 << 30
+    max_attempts: int = 40
 
 
 DEFAULT_LIMITS = DownloadLimits()
@@ -48,7 +51,7 @@ def download_dataset(
     folder: Path | None = None,
     *,
     url_base: str | None = None,
-    progress: Callable[[str, int, int | None], None] | None = None,
+    progress: Progress | None = None,
     limits: DownloadLimits = DEFAULT_LIMITS,
 ) -> Path:
     """Return the folder that holds the dataset, after fetching what is missing or does not match its checksum.
@@ -57,7 +60,7 @@ def download_dataset(
         name: a registered name.
         folder: where to put it; the cache when None.
         url_base: address of the folder with its files, in place of the registered one.
-        progress: called with (file name, bytes so far, bytes in all or None).
+        progress: told how far each file has come.
         limits: how long and how much to try.
     """
     dataset = dataset_named(name)
@@ -71,12 +74,8 @@ def download_dataset(
     folder = folder or cache_folder() / name
     for file in dataset.files:
         target = folder / file.name
-        if target.is_file() and (file.blob_sha1 is None or git_blob_sha1(target) == file.blob_sha1):
-            continue
-        report: Progress | None = None
-        if progress is not None:
-            report = _named_progress(progress, file.name)
-        download_file(f"{base.rstrip('/')}/{file.name}", target, file, progress=report, limits=limits)
+        if not (target.is_file() and file.matches(target)):
+            download_file(f"{base.rstrip('/')}/{file.name}", target, file, progress=progress, limits=limits)
     return folder
 
 
@@ -85,19 +84,20 @@ def download_file(
 ) -> None:
     """Put the bytes at `url` into `target`, which appears only when they are whole and match the checksum.
 
-    Bytes wait in `<target>.part`; a later call goes on from there.
+    Bytes wait in `<target>.part`; a later call continues from there.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise DownloadError(f"{url}: only http and https addresses are fetched")
+        raise DownloadError(f"{url}: only http and https addresses can be downloaded")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    resumed = part.exists() and part.stat().st_size > 0
-    _fetch_patiently(url, part, progress, limits)
-    if resumed and not _matches(part, file):
+    report = partial(progress, file.name) if progress is not None else None
+    resumed = _size(part) > 0
+    _fetch(url, part, report, limits)
+    if resumed and not file.matches(part):
         # What was left from before may be of another file or version; one fresh start settles it.
         part.unlink()
-        _fetch_patiently(url, part, progress, limits)
-    if not _matches(part, file):
+        _fetch(url, part, report, limits)
+    if not file.matches(part):
         found = git_blob_sha1(part)
         part.unlink()
         raise DownloadError(
@@ -110,34 +110,18 @@ def download_file(
     sync_folder(target.parent)
 
 
-def git_blob_sha1(path: Path) -> str:
-    """Return the SHA-1 that git gives a file's bytes: of "blob <size>", a zero byte, and the bytes."""
-    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _named_progress(progress: Callable[[str, int, int | None], None], name: str) -> Progress:
-    return lambda done, total: progress(name, done, total)
-
-
-def _matches(path: Path, file: DataFile) -> bool:
-    return file.blob_sha1 is None or git_blob_sha1(path) == file.blob_sha1
-
-
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _fetch_patiently(url: str, part: Path, progress: Progress | None, limits: DownloadLimits) -> None:
+def _fetch(url: str, part: Path, report: Report | None, limits: DownloadLimits) -> None:
+    """Fill `part` with the whole file, in as many attempts as the limits allow."""
     fruitless = 0
     problem = "cut off"
-    for _attempt in range(limits.most_attempts):
+    for _attempt in range(limits.max_attempts):
         before = _size(part)
         try:
-            if _fetch_once(url, part, progress, limits):
+            if _fetch_once(url, part, report, limits):
                 return
             problem = "the connection was cut off"
         except urllib.error.HTTPError as error:
@@ -154,12 +138,12 @@ def _fetch_patiently(url: str, part: Path, progress: Progress | None, limits: Do
             break
         time.sleep(min(30.0, limits.wait * 2 ** max(0, fruitless - 1)))
     raise DownloadError(
-        f"{url}: gave up after repeated tries with {_size(part):,} bytes ({problem}); check the network and run "
-        "the same command again, it goes on from there"
+        f"{url}: gave up after several attempts with {_size(part):,} bytes ({problem}); check the network and run "
+        "the same command again, it continues from there"
     )
 
 
-def _fetch_once(url: str, part: Path, progress: Progress | None, limits: DownloadLimits) -> bool:
+def _fetch_once(url: str, part: Path, report: Report | None, limits: DownloadLimits) -> bool:
     """Add what the server sends to `part`; return whether that is the whole file."""
     done = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "rankformer", "Accept-Encoding": "identity"})
@@ -174,26 +158,22 @@ def _fetch_once(url: str, part: Path, progress: Progress | None, limits: Downloa
                 return True
         raise
     with response:
-        continues = response.status == 206 and _range_begins_at(response, done)
+        offset = response.headers.get("Content-Range", "")
+        continues = response.status == 206 and offset.startswith(f"bytes {done}-")
         if response.status == 206 and not continues:
             part.unlink()  # an answer to another question; ask again from the start
             return False
         done = done if continues else 0
         length = response.headers.get("Content-Length")
         total = done + int(length) if length is not None and length.isdecimal() else None
-        if total is not None and total > limits.most_bytes:
-            raise DownloadError(f"{url}: {total:,} bytes are more than the limit of {limits.most_bytes:,}; not fetched")
+        if total is not None and total > limits.max_bytes:
+            raise DownloadError(f"{url}: {total:,} bytes exceed the limit of {limits.max_bytes:,}; not downloaded")
         with open(part, "ab" if continues else "wb") as stream:
             while block := response.read1(_BLOCK_BYTES):
                 stream.write(block)
                 done += len(block)
-                if done > limits.most_bytes:
-                    raise DownloadError(f"{url}: more than the limit of {limits.most_bytes:,} bytes; stopped")
-                if progress is not None:
-                    progress(done, total)
+                if done > limits.max_bytes:
+                    raise DownloadError(f"{url}: more than the limit of {limits.max_bytes:,} bytes; stopped")
+                if report is not None:
+                    report(done, total)
     return total is None or done >= total
-
-
-def _range_begins_at(response: http.client.HTTPResponse, offset: int) -> bool:
-    found = response.headers.get("Content-Range", "")
-    return found.startswith(f"bytes {offset}-")

@@ -1,4 +1,4 @@
-"""Raw ids of any type on one side, row numbers 0..N-1 on the other."""
+"""`IdMap`: raw ids of any type on one side, indices 0..N-1 on the other."""
 
 import hashlib
 from collections.abc import Iterable
@@ -71,13 +71,17 @@ class IdMap:
             values = pa.array(wanted, type=self.ids.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             # At least one value cannot even be of the ids' type: look them up one by one.
-            return np.array([self._index_of_one(value) for value in wanted], dtype=np.int64)
-        return self._lookup(values)
+            if len(wanted) == 1:
+                return np.array([-1], dtype=np.int64)
+            return np.concatenate([self.index_of([value]) for value in wanted])
+        found = pc.fill_null(pc.index_in(values, value_set=self.ids), -1)
+        indices: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        return indices
 
     def parse(self, text: str) -> Any:
-        """Return the raw id that a command-line or URL text stands for: `42` is 42 when the ids are integers.
+        """Return the raw id that a string of a command line or URL stands for: `42` is 42 when the ids are integers.
 
-        A text that cannot be read as the ids' type is returned as it is, and will be an unknown id.
+        A string that cannot be read as the ids' type is returned as it is, and will be an unknown id.
         """
         try:
             return pa.array([text]).cast(self.ids.type)[0].as_py()
@@ -98,14 +102,3 @@ class IdMap:
             writer.write_batch(pa.record_batch([compact], names=["id"]))
         digest.update(sink.getvalue())
         return digest.hexdigest()
-
-    def _index_of_one(self, value: Any) -> int:
-        try:
-            return int(self._lookup(pa.array([value], type=self.ids.type))[0])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return -1
-
-    def _lookup(self, values: pa.Array) -> NDArray[np.int64]:
-        found = pc.index_in(values, value_set=self.ids)
-        result: NDArray[np.int64] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return result

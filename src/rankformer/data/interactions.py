@@ -12,30 +12,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rankformer.data.cleaning import k_core_rows, merge_rows
-from rankformer.data.columns import EncodedLog, encode_logs, pick_columns
+from rankformer.data.cleaning import distinct, k_core_mask
+from rankformer.data.columns import LogColumns, joined_ids, pick_columns, read_columns
 from rankformer.data.id_map import IdMap
-from rankformer.data.readers import read_columns
+from rankformer.data.items import first_titles
+from rankformer.data.readers.base import KNOWN_NAMES, RawTable
 from rankformer.data.splits import DEFAULT_PARTS, split_rows
-from rankformer.data.tables import RawTable
 from rankformer.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """A log of user-item pairs over two fixed id maps.
+    """A log of user-item interactions over two fixed id maps.
 
     Row order is kept. Parts made by a split share the id maps of the whole, so an index means the same everywhere;
-    an id may occur in a map without occurring in a pair.
+    an id may occur in a map without occurring in an interaction.
 
     Attributes:
-        users: (E,) int32 user index of each pair, read-only.
-        items: (E,) int32 item index of each pair, read-only.
+        users: (E,) int32 user index of each interaction, read-only.
+        items: (E,) int32 item index of each interaction, read-only.
         user_ids: raw user ids, position = index.
         item_ids: raw item ids, position = index.
-        times: (E,) when each pair happened, int64 or float64 (any unit, only the order counts), or None.
-        weights: (E,) float32 strength of each pair, or None.
-        item_titles: a text per item for people to read, aligned with item_ids (null where unknown), or None.
+        times: (E,) when each interaction happened, int64 or float64 (any unit, only the order counts), or None.
+        weights: (E,) float32 strength of each interaction, or None.
+        item_titles: a readable title per item, aligned with item_ids (null where unknown), or None.
         name: what to call this data in reports, for example "epinions/train".
     """
 
@@ -82,9 +82,22 @@ class Interactions:
         return cls(users, items, IdMap.dense(num_users), IdMap.dense(num_items), **columns)
 
     @classmethod
-    def from_encoded(cls, log: EncodedLog, name: str = "interactions") -> "Interactions":
-        """Return the interactions of an encoded log."""
-        return cls(**vars(log), name=name)
+    def from_columns(cls, logs: Sequence[LogColumns], name: str = "interactions") -> "Interactions":
+        """Return several logs, one after another, over id maps that hold the ids of all of them."""
+        user_ids, users = IdMap.encode(joined_ids(logs, "user"))
+        item_ids, items = IdMap.encode(joined_ids(logs, "item"))
+        times = [log.time for log in logs if log.time is not None]
+        weights = [log.weight for log in logs if log.weight is not None]
+        return cls(
+            users,
+            items,
+            user_ids,
+            item_ids,
+            times=np.concatenate(times) if len(times) == len(logs) else None,
+            weights=np.concatenate(weights) if len(weights) == len(logs) else None,
+            item_titles=first_titles([(log.title, len(log.user)) for log in logs], items, len(item_ids)),
+            name=name,
+        )
 
     @classmethod
     def read(
@@ -104,30 +117,30 @@ class Interactions:
 
         Args:
             path: a csv, tsv, inter, parquet, jsonl or txt file; text may be gzipped.
-            format: what the file is when its extension does not say: see `rankformer.data.readers`.
+            format: format of the file when its extension does not say: see `rankformer.data.readers`.
             user: name of the user column; when None, common names such as `user_id` are tried. A file without a
                 header has the columns "0", "1", ... of which the first is the user and the second the item.
             item: name of the item column, in the same way.
             time: name of the time column, in the same way; an empty name leaves it out. Numbers or ISO dates.
             weight: name of the weight column, in the same way.
             title: name of the column with a readable item title, in the same way.
-            header: whether the first line of a csv or tsv file names the columns; None looks for itself.
-            duplicates: "keep" repeated pairs, or "merge" them as `merge_repeats` does.
+            header: whether the first line of a csv or tsv file names the columns; None finds out.
+            duplicates: "keep" duplicate interactions, or "merge" them as `drop_duplicates` does.
         """
         if duplicates not in ("keep", "merge"):
             raise ConfigError(f"duplicates={duplicates!r}: expected 'keep' or 'merge'")
         path = Path(path)
         names = {"user": user, "item": item, "time": time, "weight": weight, "title": title}
-        log = cls.from_encoded(encode_logs([read_columns(path, format, names, header)]), name=path.name.split(".")[0])
-        return log.merge_repeats() if duplicates == "merge" else log
+        log = cls.from_columns([read_columns(path, format, names, header)], name=path.name.split(".")[0])
+        return log.drop_duplicates() if duplicates == "merge" else log
 
     @classmethod
     def from_arrow(cls, table: pa.Table, *, name: str = "interactions", **columns: str | None) -> "Interactions":
         """Return the interactions in an Arrow table; columns are named by user=, item=, time=, weight=, title=."""
-        unknown = sorted(set(columns) - {"user", "item", "time", "weight", "title"})
+        unknown = sorted(set(columns) - set(KNOWN_NAMES))
         if unknown:
             raise ConfigError(f"{unknown[0]}=... is unknown; expected user, item, time, weight, title or name")
-        return cls.from_encoded(encode_logs([pick_columns(RawTable(table), columns)]), name=name)
+        return cls.from_columns([pick_columns(RawTable(table), columns)], name)
 
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
@@ -143,11 +156,11 @@ class Interactions:
     def from_csr(
         cls, matrix: Any, user_ids: Sequence[Any] | None = None, item_ids: Sequence[Any] | None = None
     ) -> "Interactions":
-        """Return one pair per entry of a scipy sparse matrix that is not zero; rows are users, values are weights."""
-        entries = matrix.tocsr().tocoo()  # through CSR, which adds up repeated entries
+        """Return an interaction per non-zero entry of a scipy sparse matrix; rows are users, values are weights."""
+        entries = matrix.tocsr().tocoo()  # through CSR, which adds up duplicate entries
         weights = entries.data.astype(np.float32)
         if not np.isfinite(weights).all():
-            raise DataError("the matrix has values that are not finite; mend or drop them")
+            raise DataError("the matrix has values that are not finite; fix or drop them")
         chosen = weights != 0
         maps = []
         for label, size, ids in zip(("user", "item"), matrix.shape, (user_ids, item_ids), strict=True):
@@ -162,22 +175,22 @@ class Interactions:
 
     def __repr__(self) -> str:
         extras = [label for label in ("times", "weights", "item_titles") if getattr(self, label) is not None]
-        size = f"{len(self):,} pairs, {self.num_users:,} users x {self.num_items:,} items"
+        size = f"{len(self):,} interactions, {self.num_users:,} users x {self.num_items:,} items"
         return f"Interactions({', '.join([f'{self.name}: {size}', *extras])})"
 
     @property
     def num_users(self) -> int:
-        """Size of the user map (users without a pair included)."""
+        """Size of the user map (users without an interaction included)."""
         return len(self.user_ids)
 
     @property
     def num_items(self) -> int:
-        """Size of the item map (items without a pair included)."""
+        """Size of the item map (items without an interaction included)."""
         return len(self.item_ids)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, pairs in order, times and weights: two logs with one fingerprint are the same log."""
+        """SHA-256 over ids, interactions in order, times and weights: logs with one fingerprint are the same log."""
         digest = hashlib.sha256()
         digest.update(self.user_ids.fingerprint.encode())
         digest.update(self.item_ids.fingerprint.encode())
@@ -191,7 +204,7 @@ class Interactions:
         return digest.hexdigest()
 
     def rows(self, chosen: NDArray[Any], name: str | None = None) -> "Interactions":
-        """Return the pairs at the given row numbers (or boolean mask), over the same id maps."""
+        """Return the interactions at the given row numbers (or boolean mask), over the same id maps."""
         return replace(
             self,
             users=self.users[chosen],
@@ -202,7 +215,7 @@ class Interactions:
         )
 
     def keep(self, chosen: NDArray[np.bool_]) -> "Interactions":
-        """Return the pairs under a boolean mask, over id maps without the ids that have no pair left."""
+        """Return the interactions under a boolean mask, over id maps without the ids that have none left."""
         part = self.rows(chosen)
         used_users, users = np.unique(part.users, return_inverse=True)
         used_items, items = np.unique(part.items, return_inverse=True)
@@ -215,40 +228,47 @@ class Interactions:
             item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(used_items)),
         )
 
-    def merge_repeats(self) -> "Interactions":
-        """Return each distinct pair once, where it first occurs: weights summed, the latest time kept."""
-        merged = merge_rows(self.users, self.items, self.times, self.weights)
-        return replace(self.rows(merged.rows), times=merged.times, weights=merged.weights)
+    def drop_duplicates(self, parts: NDArray[Any] | None = None) -> "Interactions":
+        """Return each distinct interaction once, where it first occurs: weights summed, the latest time kept.
+
+        With the part (0, 1, ...) of each interaction, each part keeps its own copy.
+        """
+        rows, groups = distinct(self.users, self.items, parts)
+        times, weights = None, None
+        if self.times is not None:
+            times = self.times[rows]
+            np.maximum.at(times, groups, self.times)
+        if self.weights is not None:
+            # Summed in float64 and rounded once, so that the result does not depend on how numpy groups the additions.
+            weights = np.bincount(groups, weights=self.weights, minlength=len(rows)).astype(np.float32)
+        return replace(self.rows(rows), times=times, weights=weights)
 
     def min_weight(self, smallest: float) -> "Interactions":
-        """Return the pairs whose weight is at least `smallest`; ids left without a pair go from the maps."""
+        """Return the interactions of at least this weight; ids left without one are dropped from the maps."""
         if self.weights is None:
             raise DataError(f"{self.name} has no weights, so no smallest weight can be asked for; name a weight column")
         if not math.isfinite(smallest):
             raise ConfigError(f"min_weight={smallest}: expected a finite number")
         mask = self.weights >= smallest
         if not mask.any():
-            raise DataError(f"no pair of {self.name} has a weight of at least {smallest}; use a smaller min_weight")
+            raise DataError(f"{self.name} has no weight of at least {smallest}; use a smaller min_weight")
         return self.keep(mask)
 
     def k_core(self, k: int) -> "Interactions":
         """Return the largest part in which each user has k distinct items and each item k distinct users.
 
-        Repeated rows of a pair that stays all stay; ids left without a pair go from the maps.
+        Duplicates of an interaction that stays all stay; ids left without one are dropped from the maps.
         """
         if k < 1:
-            raise ConfigError(f"k_core={k}: expected a whole number from 1")
-        mask = k_core_rows(self.users, self.items, k)
+            raise ConfigError(f"k_core={k}: expected an integer from 1")
+        mask = k_core_mask(self.users, self.items, k)
         if not mask.any():
-            raise DataError(f"{self.name} has no {k}-core: every pair would go; use a smaller k")
+            raise DataError(f"{self.name} has no {k}-core: every interaction would be dropped; use a smaller k")
         return self.keep(mask)
 
     def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0) -> "Parts":
-        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the kinds."""
-        rows = split_rows(self.users, self.times, by, parts, seed)
-        return Parts(
-            *(self.rows(chosen, f"{self.name}/{part}") for part, chosen in zip(Parts._fields, rows, strict=True))
-        )
+        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods."""
+        return Parts.of(self, split_rows(self.users, self.times, by, parts, seed))
 
     def to_arrow(self) -> pa.Table:
         """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back."""
@@ -272,6 +292,11 @@ class Parts(NamedTuple):
     train: Interactions
     valid: Interactions
     test: Interactions
+
+    @classmethod
+    def of(cls, log: Interactions, rows: Sequence[NDArray[Any]]) -> "Parts":
+        """Return the parts of a log that hold its interactions at three lists of row numbers."""
+        return cls(*(log.rows(chosen, f"{log.name}/{part}") for part, chosen in zip(cls._fields, rows, strict=True)))
 
     @property
     def fingerprint(self) -> str:

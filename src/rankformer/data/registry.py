@@ -1,5 +1,6 @@
 """The datasets known by name, and where their files are looked for."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,18 +13,29 @@ PAPER = (
     "the authors state no licence for the files, so cite the paper and do not pass them on"
 )
 PAPER_HOMEPAGE = "https://github.com/StupidThree/Rankformer"
-PAPER_FILES = (
-    "https://raw.githubusercontent.com/StupidThree/Rankformer/9f6fd1f1e141b3208c39f0308964f206f9f74b8e/data/{folder}"
-)
+PAPER_FILES = "https://raw.githubusercontent.com/StupidThree/Rankformer/9f6fd1f1e141b3208c39f0308964f206f9f74b8e/data/"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a dataset: its name, the SHA-1 git gives its bytes (None if unpublished), and its lines."""
+    """One file of a dataset: its name, the SHA-1 git gives its bytes (None if unpublished), and its interactions."""
 
     name: str
     blob_sha1: str | None
-    lines: int
+    num_interactions: int
+
+    def matches(self, path: Path) -> bool:
+        """Return whether the bytes at `path` are the published ones; True when none are known."""
+        return self.blob_sha1 is None or git_blob_sha1(path) == self.blob_sha1
+
+
+def git_blob_sha1(path: Path) -> str:
+    """Return the SHA-1 that git gives a file's bytes: of "blob <size>", a zero byte, and the bytes."""
+    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -56,20 +68,15 @@ class Dataset:
         return not self.files
 
     @property
-    def num_pairs(self) -> int | None:
-        """Lines over all files, or None for generated data."""
-        return sum(file.lines for file in self.files) if self.files else None
+    def num_interactions(self) -> int | None:
+        """Interactions over all files, or None for generated data."""
+        return sum(file.num_interactions for file in self.files) if self.files else None
 
 
-def _paper_set(
-    name: str, folder: str, description: str, size: tuple[int, int], files: tuple[tuple[str, int], ...]
-) -> Dataset:
-    parts = tuple(
-        DataFile(f"{part}.txt", sha1, lines)
-        for part, (sha1, lines) in zip(("train", "valid", "test"), files, strict=True)
-    )
-    url = PAPER_FILES.format(folder=folder)
-    return Dataset(name, description, *size, parts, url, PAPER_HOMEPAGE, PAPER)
+def _paper_set(folder: str, description: str, size: tuple[int, int], *files: tuple[str, int]) -> Dataset:
+    parts = zip(("train", "valid", "test"), files, strict=True)
+    stored = tuple(DataFile(f"{part}.txt", sha1, count) for part, (sha1, count) in parts)
+    return Dataset(folder.lower(), description, *size, stored, PAPER_FILES + folder, PAPER_HOMEPAGE, PAPER)
 
 
 _ALL = (
@@ -81,48 +88,36 @@ _ALL = (
         citation="none needed: the data is invented",
     ),
     _paper_set(
-        "ali-display",
         "Ali-Display",
-        "Clicks on display advertisements, the paper's split; repeats lines, also between train and test.",
+        "Clicks on display advertisements, the paper's split; has duplicates, also between train and test.",
         (17_730, 10_036),
-        (
-            ("3eeedc4c502b33faba54c510858def4bbd3e9a87", 121_178),
-            ("56144b077c2bbd9aea044e9da83b5d3c2d6cca81", 17_311),
-            ("821a406ca13ea1519f19357b3e3c4e8c18ee2de2", 34_622),
-        ),
+        ("3eeedc4c502b33faba54c510858def4bbd3e9a87", 121_178),
+        ("56144b077c2bbd9aea044e9da83b5d3c2d6cca81", 17_311),
+        ("821a406ca13ea1519f19357b3e3c4e8c18ee2de2", 34_622),
     ),
     _paper_set(
-        "epinions",
         "Epinions",
-        "Consumer reviews, the paper's split; the vocabulary has ids that no line uses.",
+        "Consumer reviews, the paper's split; the vocabulary has ids without interactions.",
         (17_894, 17_660),
-        (
-            ("c0a4f39e0434c04cd14b103ebe9dd5fe0e865650", 210_967),
-            ("191876c30c1b164502410a2c0c1c89641cc6c3e7", 30_137),
-            ("c63d0562c849650a94771cd6218876a817aba768", 60_274),
-        ),
+        ("c0a4f39e0434c04cd14b103ebe9dd5fe0e865650", 210_967),
+        ("191876c30c1b164502410a2c0c1c89641cc6c3e7", 30_137),
+        ("c63d0562c849650a94771cd6218876a817aba768", 60_274),
     ),
     _paper_set(
-        "amazon-cds",
         "Amazon-CDs",
         "Reviews of CDs and vinyl, the paper's split; sizes as the paper prints them.",
         (51_266, 46_463),
-        (
-            ("69772eecca62f420c69f2e5ed23193858b03a229", 512_216),
-            ("386f49b000689a2b24b006843827b770d9e0f55c", 73_172),
-            ("d644952b0b645df772067d427a5c36b0c107e604", 146_346),
-        ),
+        ("69772eecca62f420c69f2e5ed23193858b03a229", 512_216),
+        ("386f49b000689a2b24b006843827b770d9e0f55c", 73_172),
+        ("d644952b0b645df772067d427a5c36b0c107e604", 146_346),
     ),
     _paper_set(
-        "yelp2018",
         "Yelp2018",
         "Reviews of places, the paper's split, larger than LightGCN's; sizes as the paper prints them.",
         (167_037, 79_471),
-        (
-            ("70ac3164c4ffb4b1a848121649f75f9744b83d97", 1_379_505),
-            ("89ae68476923de4659b77ec74e03aed9050bead2", 197_072),
-            ("e62f4b0fb6cd488e27491bdc3f606a2a68fcf834", 394_144),
-        ),
+        ("70ac3164c4ffb4b1a848121649f75f9744b83d97", 1_379_505),
+        ("89ae68476923de4659b77ec74e03aed9050bead2", 197_072),
+        ("e62f4b0fb6cd488e27491bdc3f606a2a68fcf834", 394_144),
     ),
     Dataset(
         "yelp2018-lightgcn",
@@ -146,7 +141,7 @@ DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
 def dataset_named(name: str) -> Dataset:
     """Return the dataset of that name."""
     if name not in DATASETS:
-        raise ConfigError(f"no dataset is called {name!r}; expected one of {', '.join(DATASETS)}")
+        raise ConfigError(f"{name!r} is not a known dataset; expected one of {', '.join(DATASETS)}")
     return DATASETS[name]
 
 
@@ -159,18 +154,12 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path.home() / ".cache" / "rankformer"
 
 
-def folders_searched(name: str, environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Return the folders in which a dataset's files are looked for, in order."""
-    folders = [cache_folder(environ) / name]
-    if environ.get("RANKFORMER_DATA"):
-        folders.insert(0, Path(environ["RANKFORMER_DATA"]) / name)
-    return folders
-
-
 def find_dataset(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that holds all files of a dataset, or say where it was looked for and how to get it."""
     dataset = dataset_named(name)
-    folders = folders_searched(name, environ)
+    folders = [cache_folder(environ) / name]
+    if environ.get("RANKFORMER_DATA"):
+        folders.insert(0, Path(environ["RANKFORMER_DATA"]) / name)
     for folder in folders:
         if all((folder / file.name).is_file() for file in dataset.files):
             return folder

@@ -1,8 +1,8 @@
-"""How the rows of a log are dealt to train, valid and test. Plain arrays in, row numbers out.
+"""Which interactions go to train, valid and test. Plain arrays in, row numbers out.
 
-random           each row on its own, over the whole log (the paper's 7:1:2)
-random-per-user  the same within each user, who keeps at least one row in train
-last             each user's newest row to test, the one before it to valid
+random           each interaction on its own, over the whole log (the paper's 7:1:2)
+random-per-user  the same within each user, who keeps at least one interaction in train
+last             each user's newest interaction to test, the one before it to valid
 time             everything before one moment to train, everything after another to test
 """
 
@@ -41,13 +41,16 @@ def split_rows(
         raise ConfigError(f"split by {by!r} is unknown; expected one of {', '.join(get_args(SplitName))}")
     shares = check_parts(parts)
     if by == "last" and shares != DEFAULT_PARTS:
-        raise ConfigError(f"parts={shares}: the split by last takes one row per user, not shares; leave parts out")
+        raise ConfigError(
+            f"parts={shares}: the split by last takes one interaction per user, not shares; leave parts out"
+        )
     if by in ("last", "time") and times is None:
-        raise DataError(f"the split by {by} needs a time for each pair, and this log has none; name its time column")
+        raise DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
     if by == "random":
-        labels = _random(len(users), shares, seed)
+        labels = _random(np.zeros_like(users), shares, seed)
     elif by == "random-per-user":
-        labels = _random_per_user(users, shares, seed)
+        # A user with nothing in train cannot be learned.
+        labels = _random(users, shares, seed, at_least_train=1 if shares[0] > 0 else 0)
     else:
         assert times is not None
         labels = _last(users, times) if by == "last" else _by_time(times, shares)
@@ -68,7 +71,7 @@ def check_parts(parts: Sequence[float]) -> tuple[float, float, float]:
 def _keys(size: int, seed: int) -> NDArray[np.uint64]:
     # Raw generator output and a stable sort: numpy keeps these bits for ever, unlike shuffle() or permutation().
     if seed < 0:
-        raise ConfigError(f"seed={seed}: expected a whole number from 0")
+        raise ConfigError(f"seed={seed}: expected an integer from 0")
     return np.atleast_1d(np.random.PCG64(seed).random_raw(size))
 
 
@@ -79,40 +82,34 @@ def _cuts(size: Any, shares: tuple[float, float, float]) -> tuple[Any, Any]:
     return first, np.maximum(first, second)
 
 
-def _random(size: int, shares: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
-    order = np.argsort(_keys(size, seed), kind="stable")
-    first, second = _cuts(np.int64(size), shares)
-    labels = np.empty(size, dtype=np.int8)
-    labels[order[:first]], labels[order[first:second]], labels[order[second:]] = 0, 1, 2
-    return labels
-
-
-def _places(users: NDArray[np.int32], order: Rows) -> tuple[Rows, Rows]:
-    """Return for each row, listed in `order` (users together), its place among its user's rows and their number."""
+def _positions(users: NDArray[np.int32], order: Rows) -> tuple[Rows, Rows]:
+    """Return for each row, listed in `order` (users together), its position among its user's rows and their number."""
     counts = np.bincount(users)
     starts = np.cumsum(counts) - counts
     owner = users[order]
     return np.arange(len(users)) - starts[owner], counts[owner]
 
 
-def _random_per_user(users: NDArray[np.int32], shares: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
-    order = np.lexsort((_keys(len(users), seed), users))
-    place, count = _places(users, order)
+def _random(
+    groups: NDArray[np.int32], shares: tuple[float, float, float], seed: int, at_least_train: int = 0
+) -> NDArray[np.int8]:
+    """Split the rows of each group at random, the first `at_least_train` of them to train."""
+    order = np.lexsort((_keys(len(groups), seed), groups))
+    position, count = _positions(groups, order)
     first, second = _cuts(count, shares)
-    if shares[0] > 0:
-        first = np.maximum(first, 1)  # a user with nothing in train cannot be learned
-    labels = np.empty(len(users), dtype=np.int8)
-    labels[order] = (place >= first).astype(np.int8) + (place >= np.maximum(first, second))
+    first = np.maximum(first, at_least_train)
+    labels = np.empty(len(groups), dtype=np.int8)
+    labels[order] = (position >= first).astype(np.int8) + (position >= np.maximum(first, second))
     return labels
 
 
 def _last(users: NDArray[np.int32], times: NDArray[Any]) -> NDArray[np.int8]:
     # Rows at the same time count as happening in file order. One row: train. Two: train, test. More: all three.
     order = np.lexsort((times, users))
-    place, count = _places(users, order)
+    position, count = _positions(users, order)
     labels = np.zeros(len(users), dtype=np.int8)
-    labels[order[(place == count - 2) & (count >= 3)]] = 1
-    labels[order[(place == count - 1) & (count >= 2)]] = 2
+    labels[order[(position == count - 2) & (count >= 3)]] = 1
+    labels[order[(position == count - 1) & (count >= 2)]] = 2
     return labels
 
 

@@ -1,4 +1,4 @@
-"""A log written to a file that `Interactions.read` reads back: csv, tsv, parquet or jsonl."""
+"""Tables written to csv, tsv, parquet or jsonl files, which `Interactions.read` reads back."""
 
 import csv
 import json
@@ -7,17 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
 from rankformer.files import atomic_path
 
 _BATCH = 65_536
-
-
-def write_log(log: Interactions, path: Path) -> None:
-    """Write the columns of `Interactions.to_arrow` in the format that the extension names, in one step for readers."""
-    check_writable(path)
-    write_table(log.to_arrow(), path)
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -1,5 +1,6 @@
-"""What every export holds: ids, titles and vectors of both sides, and the card that says where they come from."""
+"""What every export holds: ids, titles and vectors of users and items, and metadata on where they come from."""
 
+import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -12,21 +13,22 @@ from torch import Tensor
 
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.files import sha256_of
-from rankformer.runs.run import MANIFEST, Run, load_run
+from rankformer.runs.manifest import MANIFEST
+from rankformer.runs.saved import load_run
 from rankformer.scoring.embeddings import Embeddings
 
 FORMAT = "rankformer-export"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
 class VectorTable:
-    """The users, or the items: row by row an id, a vector and perhaps a title.
+    """The users, or the items.
 
     Attributes:
         ids: (n,) raw ids.
-        vectors: (n, d) their vectors.
-        titles: (n,) texts, or None where none are known.
+        vectors: (n, d) their embeddings.
+        titles: (n,) strings, or None where none are known.
     """
 
     ids: pa.Array
@@ -39,7 +41,7 @@ class VectorTable:
 
 
 class Tables(NamedTuple):
-    """Both sides of a model."""
+    """The users and the items of a model."""
 
     users: VectorTable
     items: VectorTable
@@ -51,13 +53,17 @@ class Contents:
 
     Attributes:
         tables: ids, titles and vectors as they will be written.
-        embeddings: the run's own vectors, which the self-test searches.
-        card: what the vectors are, as values that JSON can hold.
+        embeddings: the run's own embeddings, which the self-test searches.
+        metadata: what the vectors are, as values that JSON can hold.
     """
 
     tables: Tables
     embeddings: Embeddings
-    card: dict[str, Any]
+    metadata: dict[str, Any]
+
+    def metadata_json(self, indent: int | None = None) -> str:
+        """Return the metadata as JSON in plain ASCII, which every reader's encoding can take."""
+        return json.dumps(self.metadata, indent=indent, allow_nan=False)
 
 
 def read_contents(folder: Path) -> Contents:
@@ -65,47 +71,33 @@ def read_contents(folder: Path) -> Contents:
 
     Raises:
         RunFolderError: the run is damaged or missing.
-        NotSupportedError: the method does not score by an inner product of vectors.
+        NotSupportedError: the method does not score by an inner product of embeddings.
         DataError: there is nothing to export, or a number is too large for 32 bits.
     """
     run = load_run(folder)
-    recommender, embeddings = run.recommender, run.recommender.scorer
-    if not isinstance(embeddings, Embeddings):
+    recommender = run.recommender
+    try:
+        embeddings = recommender.embeddings
+    except NotSupportedError as error:
         raise NotSupportedError(
-            f"{run.model} does not score by vectors (but by {type(embeddings).__name__}), so it has none to export; "
+            f"{run.model} does not score by embeddings, so it has none to export; "
             "`rankformer recommend --all --out FILE` writes its lists instead"
-        )
+        ) from error
     if not (embeddings.num_users and embeddings.num_items and embeddings.users.shape[1]):
-        raise DataError(f"{folder} holds no users, no items or vectors of width 0; there is nothing to export")
-    tables = Tables(
-        VectorTable(recommender.user_ids.ids, _float32(embeddings.users)),
-        VectorTable(recommender.item_ids.ids, _float32(embeddings.items), recommender.titles),
-    )
-    return Contents(tables, embeddings, _card(run, tables, sha256_of(folder / MANIFEST)))
-
-
-def _float32(values: Tensor) -> NDArray[np.float32]:
-    """Return the vectors in 32 bits, which is what every format here and its readers compute in."""
-    with np.errstate(over="ignore"):
-        numbers = np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.float32)
-    if not np.isfinite(numbers).all():
-        raise DataError("a vector holds a number beyond the range of 32 bits; train again with another seed or rate")
-    return numbers
-
-
-def _card(run: Run, tables: Tables, model_hash: str) -> dict[str, Any]:
-    users, items = tables
-    return {
+        raise DataError(f"{folder} has no users, no items or embeddings of dimension 0; there is nothing to export")
+    users = VectorTable(recommender.user_ids.ids, _float32(embeddings.users))
+    items = VectorTable(recommender.item_ids.ids, _float32(embeddings.items), recommender.titles)
+    metadata = {
         "format": FORMAT,
         "version": VERSION,
         "rankformer": version("rankformer"),
         "model": run.model,
         "settings": run.settings,
         "seed": run.seed,
-        "model_hash": model_hash,
+        "model_hash": sha256_of(folder / MANIFEST),
         "data_fingerprint": run.data.get("fingerprint"),
         "metric": "inner_product",
-        "width": items.vectors.shape[1],
+        "dimension": items.vectors.shape[1],
         "dtype": "float32",
         "num_users": len(users.ids),
         "num_items": len(items.ids),
@@ -113,3 +105,13 @@ def _card(run: Run, tables: Tables, model_hash: str) -> dict[str, Any]:
         "item_id_type": str(items.ids.type),
         "titles": items.titles is not None,
     }
+    return Contents(Tables(users, items), embeddings, metadata)
+
+
+def _float32(values: Tensor) -> NDArray[np.float32]:
+    """Return the vectors in 32 bits, which is what every target here and its readers compute in."""
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.float32)
+    if not np.isfinite(numbers).all():
+        raise DataError("an embedding has a number beyond the range of 32 bits; train with another seed or rate")
+    return numbers

@@ -6,32 +6,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankformer.export.base import CARD, Format, extra_module, write_card
+from rankformer.export.base import Target, extra_module
 from rankformer.export.contents import Contents, Tables
-from rankformer.export.numpy_arrays import IDS, read_array, read_with_ids, write_array, write_ids
+from rankformer.export.numpy_arrays import IDS, read_array, read_with_ids, write_ids
 
 
-class FaissIndex(Format):
+class FaissIndex(Target):
     """items.faiss (IndexFlatIP), users.npy, and the ids of both."""
 
     name = "faiss"
-    files = ("items.faiss", "users.npy", *IDS, CARD)
+    files = ("items.faiss", "users.npy", *IDS)
 
     def __init__(self) -> None:
         self.faiss: Any = extra_module("faiss", "faiss")
 
     def write(self, contents: Contents, folder: Path) -> None:
-        """Write the index, the queries, the ids and the card."""
+        """Write the index, the queries and the ids."""
         users, items = contents.tables
         index = self.faiss.IndexFlatIP(items.vectors.shape[1])
         index.add(items.vectors)
         self.faiss.write_index(index, str(folder / "items.faiss"))
-        write_array(folder / "users.npy", users.vectors)
+        np.save(folder / "users.npy", users.vectors)
         write_ids(contents, folder)
-        write_card(contents, folder)
 
     def read(self, folder: Path) -> Tables:
-        """Return both sides, the items' vectors taken out of the index."""
+        """Return users and items, the items' vectors taken out of the index."""
         index = self._index(folder)
         return read_with_ids(folder, read_array(folder / "users.npy"), index.reconstruct_n(0, index.ntotal))
 

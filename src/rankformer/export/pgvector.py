@@ -8,32 +8,32 @@ are never read as commands.
 
 import re
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.errors import ConfigError, DataError
-from rankformer.export.base import Format, card_text
+from rankformer.export.base import Target, extra_module
 from rankformer.export.contents import Contents, Tables, VectorTable
-from rankformer.export.copy_text import END, copy_lines, parse_vectors, unescape
-from rankformer.export.pgvector_server import search_on_server
-from rankformer.export.sql_ids import PARSERS, sql_type_of
+from rankformer.export.postgres_text import END, format_ids, format_rows, parse_rows, sql_type_of
 
-MAX_WIDTH, MAX_INDEXED_WIDTH = 16_000, 2_000  # of pgvector's type `vector`, and of its index over it
+MAX_DIMENSION, MAX_INDEXED_DIMENSION = 16_000, 2_000  # of pgvector's type `vector`, and of its index over it
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-_ROWS_AT_ONCE = 10_000
+_VERSIONS = "SELECT current_setting('server_version'), extversion FROM pg_extension WHERE extname = 'vector'"
 
 
-class PgVector(Format):
+class PgVector(Target):
     """export.sql: tables PREFIXusers and PREFIXitems with their rows, and an index for inner products."""
 
     name = "pgvector"
     files = ("export.sql",)
     single = True
+    options = ("prefix", "dsn")
 
     def __init__(self, prefix: str = "rankformer_", dsn: str | None = None) -> None:
         """Prepare for tables with a prefix; with a `dsn` the self-test also asks that server."""
@@ -46,28 +46,26 @@ class PgVector(Format):
 
     def write(self, contents: Contents, folder: Path) -> None:
         """Write the stream."""
-        width = contents.tables.items.vectors.shape[1]
-        if width > MAX_WIDTH:
-            raise DataError(
-                f"vectors of width {width}: pgvector holds at most {MAX_WIDTH}; train with fewer dimensions"
-            )
+        dimension = contents.metadata["dimension"]
+        if dimension > MAX_DIMENSION:
+            raise DataError(f"dimension {dimension}: pgvector holds at most {MAX_DIMENSION}; train with fewer")
         with open(folder / self.files[0], "w", encoding="utf-8", newline="\n") as stream:
             stream.write(_header(contents))
             for name, table in zip(self.names, contents.tables, strict=True):
                 stream.write(_table_statements(name, table))
-                stream.writelines(copy_lines(table))
+                stream.writelines(format_rows(table))
                 stream.write(END)
             stream.write(_footer(self.names, contents))
 
     def read(self, folder: Path) -> Tables:
-        """Return both sides from the COPY data of the stream, ids read by the type of their column."""
-        kinds, tables = {}, {}
+        """Return users and items from the COPY data of the stream, ids read by the type of their column."""
+        sql_types, tables = {}, {}
         with open(folder / self.files[0], encoding="utf-8", newline="\n") as stream:
             for sql, data in statements(stream):
                 if found := re.match(r"CREATE TABLE (\w+) \(\n    id ([a-z ]+) PRIMARY KEY,", sql):
-                    kinds[found[1]] = found[2]
+                    sql_types[found[1]] = found[2]
                 elif found := re.match(r"COPY (\w+) \(id, (title, )?embedding\)", sql):
-                    tables[found[1]] = _parse_rows(data, kinds[found[1]])
+                    tables[found[1]] = parse_rows(data, sql_types[found[1]])
         return Tables(*(tables[name] for name in self.names))
 
     def searches(self, folder: Path, tables: Tables, users: NDArray[np.int64], k: int) -> dict[str, NDArray[np.int64]]:
@@ -75,8 +73,38 @@ class PgVector(Format):
         found = super().searches(folder, tables, users, k)
         if self.dsn is not None:
             with open(folder / self.files[0], encoding="utf-8", newline="\n") as stream:
-                found |= search_on_server(self.dsn, statements(stream), self.names, tables, users, k)
+                found |= self._search_on_server(self.dsn, stream, tables, users, k)
         return found
+
+    def _search_on_server(
+        self, dsn: str, stream: TextIO, tables: Tables, users: NDArray[np.int64], k: int
+    ) -> dict[str, NDArray[np.int64]]:
+        """Return the (b, k) items that a server finds by `<#>`, under the server's name and versions.
+
+        The tables are loaded as temporary ones in a transaction that is rolled back; nobody else ever sees them.
+
+        Raises:
+            ConfigError: the server cannot be reached, or does not take the stream.
+        """
+        psycopg = extra_module("psycopg", "pgvector")
+        user_table, item_table = self.names
+        query = (
+            f"SELECT id FROM {item_table} ORDER BY embedding <#> "
+            f"(SELECT embedding FROM {user_table} WHERE id = %s) LIMIT {k}"
+        )
+        asked = format_ids(tables.users.ids.take(pa.array(users))).to_pylist()
+        try:
+            with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
+                _load_temporarily(cursor, stream)
+                server, extension = cursor.execute(_VERSIONS).fetchone()
+                found = [row[0] for user in asked for row in cursor.execute(query, (user,))]
+                connection.rollback()
+        except psycopg.Error as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"the server of --dsn could not try the export: {reason}") from error
+        indices = pc.index_in(pa.array(found).cast(tables.items.ids.type), value_set=tables.items.ids)
+        lists = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return {f"PostgreSQL {server} with pgvector {extension}": lists.reshape(len(users), -1)}
 
 
 def statements(stream: TextIO) -> Iterator[tuple[str, Iterator[str]]]:
@@ -94,11 +122,25 @@ def statements(stream: TextIO) -> Iterator[tuple[str, Iterator[str]]]:
             pending = ""
 
 
+def _load_temporarily(cursor: Any, stream: TextIO) -> None:
+    # The extension first and in its usual place, since a temporary schema cannot hold one.
+    cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    cursor.execute("SELECT set_config('search_path', 'pg_temp, ' || current_setting('search_path'), true)")
+    for sql, data in statements(stream):
+        if sql.startswith("COPY "):
+            with cursor.copy(sql) as copy:
+                for line in data:
+                    copy.write(line)
+        elif sql not in ("BEGIN;\n", "COMMIT;\n"):
+            cursor.execute(sql)
+    cursor.execute("SET LOCAL enable_indexscan = off")  # the index is approximate; what is compared here is exact
+
+
 def _header(contents: Contents) -> str:
     comments = [
         "rankformer export: user and item vectors for PostgreSQL with the pgvector extension.",
         "Load it with psql, for example: psql -d DATABASE -f THIS_FILE",
-        *card_text(contents).splitlines(),
+        *contents.metadata_json(indent=2).splitlines(),
     ]
     return "".join(f"-- {line}\n" for line in comments) + (
         "\\set ON_ERROR_STOP on\n"
@@ -124,19 +166,9 @@ def _table_statements(name: str, table: VectorTable) -> str:
 
 
 def _footer(names: tuple[str, str], contents: Contents) -> str:
-    """Return the index over the items, if pgvector can make one so wide, the card as a comment, and the end."""
+    """Return the index over the items, if pgvector can index so many dimensions, the metadata, and the end."""
     items = names[1]
     index = f"CREATE INDEX {items}_embedding_ip ON {items} USING hnsw (embedding vector_ip_ops);\n"
-    card = card_text(contents, indent=None).replace("'", "''")
-    comments = "".join(f"COMMENT ON TABLE {name} IS '{card}';\n" for name in names)
-    return (index if contents.card["width"] <= MAX_INDEXED_WIDTH else "") + comments + "COMMIT;\n"
-
-
-def _parse_rows(lines: Iterator[str], kind: str) -> VectorTable:
-    """Return the table that lines of COPY data stand for: id, title if there are three columns, embedding."""
-    ids, titles, vectors = [], [], []
-    while block := [line.removesuffix("\n").split("\t") for line in islice(lines, _ROWS_AT_ONCE)]:
-        ids += [PARSERS[kind](unescape(row[0]) or "") for row in block]
-        titles += [unescape(row[1]) for row in block if len(row) == 3]
-        vectors.append(parse_vectors([row[-1] for row in block], block[0][-1].count(",") + 1))
-    return VectorTable(pa.array(ids), np.concatenate(vectors), pa.array(titles, pa.string()) if titles else None)
+    metadata = contents.metadata_json().replace("'", "''")
+    comments = "".join(f"COMMENT ON TABLE {name} IS '{metadata}';\n" for name in names)
+    return (index if contents.metadata["dimension"] <= MAX_INDEXED_DIMENSION else "") + comments + "COMMIT;\n"

@@ -9,22 +9,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rankformer.errors import ConfigError
-from rankformer.export.base import CARD, Format
+from rankformer.export.base import Target
 from rankformer.export.contents import FORMAT
 from rankformer.files import sync_folder
 
+METADATA = "metadata.json"
+METADATA_OF_VERSION_1 = "card.json"
 
-def check_target(target: Path, format: Format, overwrite: bool) -> None:
-    """Refuse a place that is taken; `overwrite` gives up an older file or export folder, and nothing else."""
-    if not target.exists():
+
+def check_path(path: Path, target: Target, overwrite: bool) -> None:
+    """Refuse a path that is taken; `overwrite` gives up an older file or export folder, and nothing else."""
+    if not path.exists():
         return
     if not overwrite:
-        raise ConfigError(f"{target} exists; use --overwrite to replace it, or another --out")
-    if not (target.is_file() if format.single else target.is_dir()):
-        needed = "a file" if format.single else "a folder"
-        raise ConfigError(f"{target} is not {needed}, which --to {format.name} writes; choose another --out")
-    if not format.single and not _holds_only_an_export(target):
-        raise ConfigError(f"{target} holds other files than an export, which --overwrite would lose; choose another")
+        raise ConfigError(f"{path} exists; use --overwrite to replace it, or another --out")
+    if not (path.is_file() if target.single else path.is_dir()):
+        needed = "a file" if target.single else "a folder"
+        raise ConfigError(f"{path} is not {needed}, which --to {target.name} writes; choose another --out")
+    if not target.single and not _holds_only_an_export(path):
+        raise ConfigError(f"{path} holds other files than an export, which --overwrite would lose; choose another")
 
 
 @contextmanager
@@ -40,39 +43,40 @@ def building(parent: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def publish(built: Path, target: Path) -> None:
-    """Flush a file or folder made inside `building` to disk and rename it to `target`, replacing what is there."""
-    for path in [*built.iterdir()] if built.is_dir() else [built]:
-        with open(path, "rb") as stream:
+def publish(built: Path, path: Path) -> None:
+    """Flush a file or folder made inside `building` to disk and rename it to `path`, replacing what is there."""
+    for file in [*built.iterdir()] if built.is_dir() else [built]:
+        with open(file, "rb") as stream:
             os.fsync(stream.fileno())
     if built.is_dir():
         sync_folder(built)
-        _replace_folder(built, target)
+        _replace_folder(built, path)
     else:
-        os.replace(built, target)
-    sync_folder(target.parent)
+        os.replace(built, path)
+    sync_folder(path.parent)
 
 
-def _replace_folder(built: Path, target: Path) -> None:
-    """Rename a folder to `target`; an older one steps aside into the temporary folder, and comes back on failure."""
+def _replace_folder(built: Path, path: Path) -> None:
+    """Rename a folder to `path`; an older one is moved into the temporary folder, and back on failure."""
     aside = built.parent / "replaced"
     with suppress(FileNotFoundError):
-        os.rename(target, aside)
+        os.rename(path, aside)
     try:
-        os.rename(built, target)
+        os.rename(built, path)
     except OSError:
         if aside.exists():
-            os.rename(aside, target)
+            os.rename(aside, path)
         raise
 
 
 def _holds_only_an_export(folder: Path) -> bool:
-    """Whether a folder is empty, or holds an export's card and nothing that the card does not list."""
+    """Whether a folder is empty, or holds an export's metadata and nothing that they do not list."""
     names = {entry.name for entry in folder.iterdir()}
     if not names:
         return True
+    file = METADATA if METADATA in names else METADATA_OF_VERSION_1
     try:
-        card = json.loads((folder / CARD).read_bytes())
-        return card["format"] == FORMAT and names <= set(card["files"])
+        metadata = json.loads((folder / file).read_bytes())
+        return metadata["format"] == FORMAT and names <= set(metadata["files"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

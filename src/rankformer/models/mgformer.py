@@ -93,8 +93,6 @@ class MGFormerSettings(
     """What the layer is: attention alone, or with layer norms, an output matrix and a feed-forward network."""
     residual: Literal["token", "table", "none"] = "token"
     """What is added to the attention's output: the token, its learned part alone, or nothing."""
-    objective: Literal["alignment", "bpr"] = "alignment"
-    """What is minimised: alignment and uniformity, or BPR with one negative per interaction."""
     gamma: float = Field(default=0.5, ge=0)
     """Weight of uniformity."""
     score: Literal["dot", "cosine"] = "dot"

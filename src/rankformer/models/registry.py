@@ -11,23 +11,27 @@ from pathlib import Path
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.models.base import Model
-from rankformer.models.difformer import DIFFormer as DIFFormer
-from rankformer.models.dualvae import DualVAE as DualVAE
-from rankformer.models.ease import EASE as EASE
-from rankformer.models.gf_cf import GFCF as GFCF
-from rankformer.models.gformer import GFormer as GFormer
-from rankformer.models.ials import IALS as IALS
-from rankformer.models.item_knn import ItemKNN as ItemKNN
-from rankformer.models.lightgcn import LightGCN as LightGCN
-from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
-from rankformer.models.mgformer import MGFormer as MGFormer
-from rankformer.models.nodeformer import NodeFormer as NodeFormer
-from rankformer.models.popularity import Popularity as Popularity
+from rankformer.runs.saved import load_run
+
+# The order of these imports is the order of every listing.
+# isort: off
 from rankformer.models.rankformer import Rankformer as Rankformer
 from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
-from rankformer.models.sgformer import SGFormer as SGFormer
+from rankformer.models.lightgcn import LightGCN as LightGCN
 from rankformer.models.xsimgcl import XSimGCL as XSimGCL
-from rankformer.runs.saved import load_run
+from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from rankformer.models.dualvae import DualVAE as DualVAE
+from rankformer.models.difformer import DIFFormer as DIFFormer
+from rankformer.models.sgformer import SGFormer as SGFormer
+from rankformer.models.gformer import GFormer as GFormer
+from rankformer.models.mgformer import MGFormer as MGFormer
+from rankformer.models.nodeformer import NodeFormer as NodeFormer
+from rankformer.models.item_knn import ItemKNN as ItemKNN
+from rankformer.models.ease import EASE as EASE
+from rankformer.models.ials import IALS as IALS
+from rankformer.models.gf_cf import GFCF as GFCF
+from rankformer.models.popularity import Popularity as Popularity
+# isort: on
 
 ENTRY_POINTS = "rankformer.models"
 

@@ -1,1 +1,1 @@
-"""What a training will need, told before it starts: memory, seconds, and what to change when it would not fit."""
+"""What a training will need, measured on samples before it starts: memory, seconds, and what would lower them."""

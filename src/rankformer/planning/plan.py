@@ -1,154 +1,176 @@
-"""A plan: what a training would need on this machine, and what to change when that is too much."""
+"""A plan: what a fit would need on this machine, and what to change when that is too much.
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+The model is fitted for a few epochs on samples of growing size (`sample.smaller`), up to the whole log if quick.
+In a sample, interactions, users and items shrink by the same factor s, so every cost is a polynomial in s whatever the
+dimension, depth and loss of the model:
+
+    memory, setup, one training step      a + b s          (work per interaction and per node)
+    ranking in a validation               a + b s + c s^2  (every user against every item)
+    methods that are solved               up to s^2 in memory and s^3 in time (a matrix of items x items)
+
+Its coefficients are fitted to the measurements, none of them negative, and its value at s = 1 is the forecast.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from rankformer.data.interactions import Parts
-from rankformer.errors import ConfigError
-from rankformer.models.base import GradientModel, Model, TrainedModel
-from rankformer.models.rankformer import RankformerSettings
+from rankformer.models.base import Model
+from rankformer.models.trained import TrainedModel
 from rankformer.planning.machine import memory_now, memory_of_machine, peak_memory
-from rankformer.planning.memory import Forecast, Shape, forecast_rankformer
-from rankformer.planning.probe import forecast_measured, warm_up
-from rankformer.planning.seconds import Seconds, measure_seconds
+from rankformer.planning.probe import Cost, probe
+from rankformer.planning.sample import smaller
 
 SHARE_OF_MACHINE = 0.9  # the rest is for the system
-_SMALLEST_WIDTH = 8
+FIRST_SIZE = 20_000  # interactions of the first sample
+GROWTH = 4  # each sample has so many times the interactions of the one before
+LONGEST_PROBE = 10.0  # seconds
+_SMALLEST_DIM = 8
 
 
-@dataclass(frozen=True)
-class Change:
-    """Settings that would lower the peak.
+def make_plan(model: Model, parts: Parts, limit: int | None = None) -> dict[str, Any]:
+    """Return what fitting the model on these parts would need, as `rankformer plan --json` prints it.
 
-    Attributes:
-        settings: what to change.
-        peak: bytes at most with them.
-    """
-
-    settings: dict[str, Any]
-    peak: int
-
-    def __str__(self) -> str:
-        return " ".join(f"--set {name}={value}" for name, value in self.settings.items())
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a training would need.
-
-    Attributes:
-        model: name of the method.
-        users: n.
-        items: m.
-        pairs: training pairs.
-        memory: the peak and what it is made of.
-        limit: bytes it should stay within.
-        seconds: of an epoch and of a validation.
-        epochs: at most.
-        validations: at most.
-        changes: settings with which it fits, the mildest first; empty when it fits already, or if none is known.
-    """
-
-    model: str
-    users: int
-    items: int
-    pairs: int
-    memory: Forecast
-    limit: int
-    seconds: Seconds
-    epochs: int
-    validations: int
-    changes: tuple[Change, ...]
-
-    @property
-    def fits(self) -> bool:
-        """Whether the peak stays within the limit."""
-        return self.memory.peak <= self.limit
-
-    @property
-    def seconds_in_all(self) -> float:
-        """Seconds of all epochs and validations; early stopping can only shorten it."""
-        return self.epochs * self.seconds.epoch + self.validations * self.seconds.validation
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values, for JSON."""
-        return {**asdict(self), "fits": self.fits, "seconds_in_all": self.seconds_in_all}
-
-
-def make_plan(model: Model, parts: Parts, limit: int | None = None) -> Plan:
-    """Return what training the model on these parts would need.
+    model, users, items, interactions: what is fitted, and on how much.
+    samples: interactions of each sample that was measured.
+    memory: peak bytes, their parts, and the basis: "measured" on the whole log, or "extrapolated".
+    limit, fits: bytes the peak should stay within, and whether it does.
+    seconds: of the setup, one epoch and one validation; a method that is solved has nothing but setup.
+    epochs, validations, seconds_in_all: at most; early stopping can only shorten them.
+    changes: settings with which it fits and their peak, the mildest first; empty when it fits, or if none is enough.
 
     Args:
         model: untrained, on the CPU.
         parts: the data as it was read; its memory counts as it stands now.
         limit: bytes to stay within; nine tenths of the machine's memory by default.
-
-    Raises:
-        ConfigError: the model is not trained in epochs, or in steps of its own kind.
     """
-    if isinstance(model, TrainedModel) and not isinstance(model, GradientModel):
-        raise ConfigError(
-            f"{model.name} has steps of its own kind, which cannot be planned; try it with --set epochs=1"
-        )
-    if not isinstance(model, GradientModel):
-        raise ConfigError(f"{model.name} is not trained in epochs, so there is nothing to plan; train it")
-    train, valid = parts.train, parts.valid if len(parts.valid) else None
-    shape = Shape(train.num_users, train.num_items, len(train), valid is not None)
-    read = peak_memory()
-    warm_up(model, shape.validates)
-    process = memory_now()
-    memory = forecast(model, shape, process)
-    memory = Forecast(max(memory.peak, read), memory.parts, memory.basis)
+    process, read = memory_now(), peak_memory()
     limit = limit or round(SHARE_OF_MACHINE * memory_of_machine())
-    return Plan(
-        model=model.name,
-        users=shape.num_users,
-        items=shape.num_items,
-        pairs=shape.num_pairs,
-        memory=memory,
-        limit=limit,
-        seconds=measure_seconds(model, train, valid),
-        epochs=model.settings.epochs,
-        validations=-(-model.settings.epochs // model.settings.validate_every) if shape.validates else 0,
-        changes=() if memory.peak <= limit else tuple(changes_that_fit(model, shape, process, limit)),
+    train, samples = parts.train, list(_samples(model, parts))
+    cost = forecast(model, samples, len(train))
+    peak = max(read, process + cost.growth)
+    epochs = validations = 0
+    if isinstance(model, TrainedModel):
+        epochs = model.settings.epochs
+        validations = -(-epochs // model.settings.validate_every) if len(parts.valid) else 0
+    changes = _changes(model, parts, samples[-1], cost) if process < limit < peak else ()
+    return {
+        "model": model.name,
+        "users": train.num_users,
+        "items": train.num_items,
+        "interactions": len(train),
+        "samples": [each.interactions for each in samples],
+        "memory": {
+            "peak": peak,
+            "parts": {"process and data": process, "training" if epochs else "solution": cost.growth},
+            "basis": "measured" if samples[-1].interactions == len(train) else "extrapolated",
+        },
+        "limit": limit,
+        "fits": peak <= limit,
+        "seconds": {"setup": cost.setup, "epoch": cost.epoch, "validation": cost.validation},
+        "epochs": epochs,
+        "validations": validations,
+        "seconds_in_all": cost.setup + epochs * cost.epoch + validations * cost.validation,
+        "changes": [
+            {"settings": settings, "peak": process + growth}
+            for settings, growth in changes
+            if process + growth <= limit
+        ],
+    }
+
+
+def forecast(model: Model, samples: Sequence[Cost], whole: int) -> Cost:
+    """Return the cost at `whole` interactions that the costs of samples of the same shape lead to."""
+
+    def at_full_size(value: Callable[[Cost], float], degree: int) -> float:
+        return extrapolated([(each.interactions, value(each)) for each in samples], whole, degree)
+
+    if not isinstance(model, TrainedModel):
+        growth, setup = at_full_size(lambda each: each.growth, 2), at_full_size(lambda each: each.setup, 3)
+        return Cost(whole, round(growth), setup, 0.0, 0.0)
+    batch = None if _batch_shrinks(model) else model.settings.batch_size
+
+    def steps(interactions: int) -> int:
+        return 1 if batch is None else -(-interactions // batch)
+
+    return Cost(
+        interactions=whole,
+        growth=round(at_full_size(lambda each: each.growth, 1)),
+        setup=at_full_size(lambda each: each.setup, 1),
+        epoch=steps(whole) * at_full_size(lambda each: each.epoch / steps(each.interactions), 1),
+        validation=at_full_size(lambda each: each.validation, 2),
     )
 
 
-def forecast(model: GradientModel, shape: Shape, process: int) -> Forecast:
-    """Return the peak memory of a training: counted where a count is written, measured on a small sample elsewhere."""
-    if isinstance(model.settings, RankformerSettings):
-        return forecast_rankformer(shape, model.settings, process)
-    return forecast_measured(model, shape, process)
+def extrapolated(points: Sequence[tuple[float, float]], target: float, degree: int) -> float:
+    """Return the value at `target` of the polynomial fitted to points (size, value), no coefficient of it negative.
 
-
-def changes_that_fit(model: GradientModel, shape: Shape, process: int, limit: int) -> Iterator[Change]:
-    """Yield up to three settings whose counted peak stays within the limit, each lower than the one before it.
-
-    Those that change the result least come first. Without a written count nothing is yielded: measuring every choice
-    would take longer than it is worth.
+    A point at the target itself is returned as it is. Points count by their relative error; one point alone grows with
+    the highest power.
     """
-    settings = model.settings
-    if not isinstance(settings, RankformerSettings):
-        return
-    found, lowest = 0, limit + 1
-    for proposal in _proposals(settings):
-        peak = forecast_rankformer(shape, settings.replace(**proposal), process).peak
-        if peak < lowest and found < 3:
-            found, lowest = found + 1, peak
-            yield Change(proposal, peak)
+    from scipy.optimize import nnls  # here, since `train` does not load it and its memory is not part of the plan
+
+    measured = dict(points)
+    if target in measured:
+        return measured[target]
+    sizes, values = np.array(list(measured)) / target, np.maximum(list(measured.values()), 1e-9)
+    powers = np.arange(degree + 1) if len(measured) > 1 else np.array([degree])
+    coefficients, _ = nnls(sizes[:, None] ** powers / values[:, None], np.ones(len(values)))
+    return float(coefficients.sum())
 
 
-def _proposals(settings: RankformerSettings) -> Iterator[dict[str, Any]]:
+def _samples(model: Model, parts: Parts) -> Iterator[Cost]:
+    """Yield the costs of growing samples, at least two unless the log is as small as the first."""
+    whole, exponent = len(parts.train), 1.5
+    last = _probe(model, parts, FIRST_SIZE)
+    if last.interactions < whole and last.probe_seconds * GROWTH**exponent > LONGEST_PROBE:
+        yield _probe(model, parts, FIRST_SIZE // GROWTH)
+    yield last
+    while last.interactions < whole:
+        size = GROWTH * last.interactions
+        size = whole if whole <= 1.5 * size else size
+        if last.probe_seconds * (size / last.interactions) ** exponent > LONGEST_PROBE:
+            return
+        found = _probe(model, parts, size)
+        grown, slower = found.interactions / last.interactions, found.probe_seconds / last.probe_seconds
+        exponent, last = max(1.0, math.log(slower) / math.log(grown)), found
+        yield last
+
+
+def _probe(model: Model, parts: Parts, size: int, **changes: Any) -> Cost:
+    batch, whole = getattr(model.settings, "batch_size", None), len(parts.train)
+    if _batch_shrinks(model) and batch is not None:
+        changes = {"batch_size": max(1, batch * min(size, whole) // whole), **changes}
+    return probe(model, *smaller(parts.train, parts.valid, size), changes)
+
+
+def _batch_shrinks(model: Model) -> bool:
+    """Whether batches are too large for the smallest sample; they then shrink with it, and steps per epoch stay."""
+    return (getattr(model.settings, "batch_size", None) or 0) > FIRST_SIZE // GROWTH
+
+
+def _changes(model: Model, parts: Parts, base: Cost, cost: Cost) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield settings with the growth they lead to, measured on the largest sample, those that change least first."""
+    lowest = cost.growth
+    for settings in _proposals(model):
+        found = _probe(model, parts, base.interactions, **settings)
+        saved = (base.growth - found.growth) * cost.interactions / base.interactions
+        growth = max(round(cost.growth - saved), found.growth)
+        if growth < lowest:
+            lowest = growth
+            yield settings, growth
+
+
+def _proposals(model: Model) -> Iterator[dict[str, Any]]:
     """Yield changes from those that give the same embeddings to those that give a smaller model."""
-    thrifty = {} if settings.activations == "recompute" else {"activations": "recompute"}
-    if thrifty:
+    thrifty = {}
+    if getattr(model.settings, "activations", "recompute") != "recompute":
+        thrifty = {"activations": "recompute"}
         yield thrifty
-    if settings.activations == "float32":
-        yield {"activations": "bfloat16"}
-    for layers in range(settings.num_layers - 1, 0, -1):
-        yield {**thrifty, "num_layers": layers}
-    width = settings.embedding_dim // 2
-    while width >= _SMALLEST_WIDTH:
-        yield {**thrifty, "embedding_dim": width}
-        width //= 2
+    for part in (2, 4, 8):
+        dim = getattr(model.settings, "embedding_dim", 0) // part
+        if dim >= _SMALLEST_DIM:
+            yield {**thrifty, "embedding_dim": dim}

@@ -1,78 +1,108 @@
-"""Peak memory of a model for which no count is written, measured on a small invented log in a process of its own.
+"""A few epochs of the real model on a sample, in a process of its own, with time and peak memory measured there."""
 
-Run as `python -m rankformer.planning.probe`; it reads what to train as JSON on stdin and prints one JSON object.
-"""
-
+import io
 import json
+import statistics
 import subprocess
 import sys
+import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
+from rankformer.data.interactions import Interactions
 from rankformer.errors import RankformerError
-from rankformer.models.base import GradientModel
+from rankformer.models.base import Model
 from rankformer.models.registry import model_class
+from rankformer.models.trained import TrainedModel
 from rankformer.planning.machine import memory_now, peak_memory
-from rankformer.planning.memory import Forecast, Shape
-from rankformer.planning.sample import invented
 
-SAMPLE_PAIRS = 300_000
-_VALID_PAIRS = 200
+_EPOCHS = 3  # the first one is not timed: it also sets up the optimizer
 
 
-def forecast_measured(model: GradientModel, shape: Shape, process: int) -> Forecast:
-    """Return the peak of training a model: what a small training took beyond its start, times the ratio of sizes.
+@dataclass(frozen=True)
+class Cost:
+    """What a fit takes, measured or extrapolated.
 
-    Args:
-        model: untrained.
-        shape: of the training data.
-        process: resident bytes before training: interpreter, libraries and the data that was read.
+    Attributes:
+        interactions: training interactions of the log it is about.
+        growth: bytes by which the fit raises the memory of its process at most.
+        setup: seconds before the first epoch (graph, initialization); of a method that is solved, the whole solution.
+        epoch: seconds of an epoch, 0 for a method that is solved.
+        validation: seconds of a validation, 0 without any.
     """
-    share = min(1.0, SAMPLE_PAIRS / shape.num_pairs)
-    sizes = [max(2, round(size * share)) for size in (shape.num_users, shape.num_items, shape.num_pairs)]
-    settings = model.settings.model_dump(mode="json")
-    if model.settings.batch_size is not None:
-        settings["batch_size"] = max(1, round(model.settings.batch_size * share))
-    task = {"model": model.name, "settings": settings, "sizes": sizes, "validates": shape.validates}
-    growth = round(_in_another_process(task) / share)
-    return Forecast(process + growth, {"process and data": process, "training": growth}, "measured")
+
+    interactions: int
+    growth: int
+    setup: float
+    epoch: float
+    validation: float
+
+    @property
+    def probe_seconds(self) -> float:
+        """Seconds that a probe of this cost takes."""
+        return self.setup + _EPOCHS * (self.epoch + self.validation)
 
 
-def _in_another_process(task: dict[str, Any]) -> int:
-    """Return the bytes by which the training of a task raised the memory of its process."""
-    command = [sys.executable, "-m", "rankformer.planning.probe"]
-    answer = subprocess.run(command, input=json.dumps(task), capture_output=True, text=True)
+def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[str, Any]) -> Cost:
+    """Return the cost of fitting the model, with some settings changed, on a sample.
+
+    Raises:
+        RankformerError: the fit failed, or the system ended it.
+    """
+    settings = {**model.settings.hyperparameters(), "seed": model.seed, **changes}
+    if isinstance(model, TrainedModel):
+        settings |= {"epochs": _EPOCHS, "validate_every": 1, "patience": _EPOCHS}
+    task = {
+        "model": f"{type(model).__module__}:{type(model).__qualname__}",
+        "settings": settings,
+        "sizes": {"num_users": train.num_users, "num_items": train.num_items},
+        "train": len(train),
+        "threads": torch.get_num_threads(),
+    }
+    columns = ["users", "items"] if train.weights is None else ["users", "items", "weights"]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns}
+    stream = io.BytesIO()
+    np.savez(stream, **arrays, task=json.dumps(task))
+    # A model of the user's own is importable there as it is here.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from rankformer.planning.probe import main; main()"
+    answer = subprocess.run([sys.executable, "-c", code], input=stream.getvalue(), capture_output=True)
     if answer.returncode:
-        reason = (answer.stderr.strip().splitlines() or ["it gave no reason"])[-1]
-        raise RankformerError(f"measuring the memory of {task['model']} on a small sample failed: {reason}")
-    return int(json.loads(answer.stdout)["growth"])
-
-
-def warm_up(model: GradientModel, validates: bool = True) -> None:
-    """Train a copy of the model on next to nothing, so that every library it uses is loaded."""
-    _train(type(model), model.settings.model_dump(), (20, 15, 100), validates)
-
-
-def _train(method: type[GradientModel], settings: dict[str, Any], sizes: tuple[int, ...], validates: bool) -> int:
-    """Return the resident bytes just before a training of two epochs on an invented log."""
-    log = invented(*sizes)
-    few = np.arange(len(log)) < min(_VALID_PAIRS, len(log) // 20)
-    train, valid = log.rows(~few), log.rows(few) if validates else None
-    before = memory_now()
-    method(**{**settings, "epochs": 2, "validate_every": 1}).fit(train, valid)
-    return before
+        told = answer.stderr.decode(errors="replace").strip().splitlines()
+        reason = told[-1] if told else f"the system ended it (signal {-answer.returncode}), perhaps for lack of memory"
+        raise RankformerError(f"fitting {model.name} on a sample of {len(train):,} interactions failed: {reason}")
+    return Cost(**json.loads(answer.stdout.splitlines()[-1]))
 
 
 def main() -> None:
-    """Train what stdin asks for and print by how much the process grew."""
-    task = json.load(sys.stdin)
-    method = model_class(task["model"])
-    assert issubclass(method, GradientModel)
-    _train(method, task["settings"], (20, 15, 100), task["validates"])
-    before = _train(method, task["settings"], tuple(task["sizes"]), task["validates"])
-    print(json.dumps({"growth": max(0, peak_memory() - before)}))
+    """Do the task on stdin and print its cost."""
+    with np.load(io.BytesIO(sys.stdin.buffer.read())) as arrays:
+        columns = dict(arrays)
+    task = json.loads(str(columns.pop("task")))
+    log = Interactions.from_indices(**columns, **task["sizes"])
+    rows = np.arange(len(log))
+    torch.set_num_threads(task["threads"])
+    model = model_class(task["model"])(**task["settings"])
+    print(json.dumps(asdict(_measure(model, log.rows(rows[: task["train"]]), log.rows(rows[task["train"] :])))))
 
 
-if __name__ == "__main__":
-    main()
+def _measure(model: Model, train: Interactions, valid: Interactions) -> Cost:
+    before, started = memory_now(), time.perf_counter()
+    previous = started
+    took: dict[str, list[float]] = {"epoch": [], "validation": []}
+
+    def note(event: dict[str, Any]) -> None:
+        nonlocal previous
+        now = time.perf_counter()
+        took.setdefault(event["event"], []).append(now - previous)
+        previous = now
+
+    model.fit(train, valid, on_event=note)
+    whole = time.perf_counter() - started
+    validation = statistics.median(took["validation"][-2:] or [0.0])
+    epoch = statistics.median(took["epoch"][1:] or [0.0])
+    # What the first epoch took beyond an epoch is setup; a fit without epochs is nothing but setup.
+    setup = took["epoch"][0] - epoch if took["epoch"] else whole - sum(took["validation"])
+    return Cost(len(train), max(0, peak_memory() - before), max(0.0, setup), epoch, validation)

@@ -1,13 +1,12 @@
-"""table-ablation: Rankformer with one part of its weights taken away at a time, and its relatives of Table 1."""
+"""table-ablation: Rankformer with one term of its weights removed at a time, and its relatives of Table 1."""
 
 from typing import Any
 
-from rankformer.research.cells import Cell, DataCard
 from rankformer.research.content import Content, Table
-from rankformer.research.published import ABLATION, NDCG, Score, recall_metric
+from rankformer.research.published import ABLATION, NDCG, recall_metric
 from rankformer.research.request import Request
-from rankformer.research.runner import Results
-from rankformer.research.summary import Row, beside
+from rankformer.research.results import Computation, Dataset, Results
+from rankformer.research.statistics import Row, score_columns
 
 FULL = "full"
 # The paper's variants, by the settings that make them.
@@ -24,38 +23,35 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "Transformer": {"negatives": "pull", "benchmark": False, "alpha": 0.0},
 }
 ALL = VARIANTS | RELATIVES
-HEADINGS = (
-    *("variant", "setting", "seeds", "NDCG@20 paper", "NDCG@20 ours", "difference"),
-    *("recall paper", "recall ours", "difference of recall"),
-)
+HEADINGS = ("variant", "NDCG paper", "NDCG ours", "gap", "recall paper", "recall ours")
 
 
-def ablation_cells(request: Request) -> list[Cell]:
+def ablation_computations(request: Request) -> list[Computation]:
     """Return the trainings of the table."""
-    return [cell for data in request.datasets for variant in ALL for cell in _cells(request, data, variant)]
+    return [each for data in request.datasets for variant in ALL for each in _trainings(request, data, variant)]
 
 
 def show_ablation(request: Request, results: Results) -> Content:
     """Return one table per dataset, and whether the order of effects is the paper's."""
     tables, findings, values = [], [], {}
     for data in request.datasets:
-        rows = {variant: Row.of(_cells(request, data, variant), results) for variant in ALL}
-        tables.append(_table(data, rows))
-        findings.append(_order(data.name, {variant: rows[variant] for variant in VARIANTS}))
+        rows = {variant: Row.of(_trainings(request, data, variant), results) for variant in ALL}
+        rows = {variant: row for variant, row in rows.items() if row.seeds}
+        tables.append(_table(data.name, rows))
+        findings.append(_order_of_effects(data.name, rows))
         values[data.name] = {
             "settings": request.settings(data, "rankformer"),
-            "rows": {
-                variant: {"changes": ALL[variant], "published": _published(data.name, variant), **row.to_dict()}
-                for variant, row in rows.items()
-            },
+            "rows": {variant: {"changes": ALL[variant], **row.to_dict()} for variant, row in rows.items()},
         }
-    origins = {data.name: request.settings_of(data.name, "rankformer").origin for data in request.datasets}
     notes = (
-        "Settings apart from the one named: "
-        + "; ".join(f"{name}: {origin}" for name, origin in origins.items())
-        + ".",
-        "Recall is recall_capped@20. Without the offset (alpha = 0) the sums of Eq. 8 over untouched items are "
-        "estimates of at least 1 (the authors' are of at least 0): the linear form is exact from alpha = 2 on.",
+        f"Settings apart from the one changed: {request.origins('rankformer')}.",
+        *(
+            f"{variant}: {', '.join(f'{name} = {value}' for name, value in changes.items())}."
+            for variant, changes in ALL.items()
+            if changes
+        ),
+        "Recall is recall_capped@20. Without the offset (alpha = 0) the sums of Eq. 8 over items without interaction "
+        "are estimates of at least 1 (the authors' are of at least 0): the linear form is exact from alpha = 2 on.",
         "GAT and Transformer are the layer with the weights of the paper's Table 1, which compares the formulas and "
         "prints no numbers.",
         "A training whose numbers stop being finite counts with its best validation before that.",
@@ -63,40 +59,21 @@ def show_ablation(request: Request, results: Results) -> Content:
     return Content(tuple(findings), tuple(tables), notes=notes, data=values)
 
 
-def _cells(request: Request, data: DataCard, variant: str) -> list[Cell]:
-    return request.row(data, "rankformer", variant if ALL[variant] else "", **ALL[variant])
-
-
-def _score(dataset: str, variant: str) -> Score | None:
-    return ABLATION.get(dataset, {}).get(variant)
-
-
-def _published(dataset: str, variant: str) -> dict[str, float] | None:
-    score = _score(dataset, variant)
-    return score._asdict() if score else None
-
-
-def _table(data: DataCard, rows: dict[str, Row]) -> Table:
-    recall = recall_metric(data.name)
+def _table(dataset: str, rows: dict[str, Row]) -> Table:
+    recall, published = recall_metric(dataset), ABLATION.get(dataset, {})
     lines = tuple(
-        (variant, _change(variant, row), str(len(row.seeds)), *beside(row, _score(data.name, variant), recall))
+        (f"{variant} (*)" if row.failures else variant, *score_columns(row, published.get(variant), recall))
         for variant, row in rows.items()
     )
-    return Table(f"{data.name}: NDCG@20 and {recall}", HEADINGS, lines, texts=2)
+    counts = sorted({len(row.seeds) for row in rows.values()})
+    failed = "; (*) stopped early" if any(row.failures for row in rows.values()) else ""
+    title = f"{dataset}: NDCG@20 and {recall} (seeds: {' or '.join(map(str, counts)) or 'none'}{failed})"
+    return Table(title, HEADINGS, lines)
 
 
-def _change(variant: str, row: Row) -> str:
-    changed = ", ".join(f"{name} = {_word(value)}" for name, value in ALL[variant].items()) or "all terms"
-    return changed + (f"; {len(row.failures)} broke off" if row.failures else "")
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _order(dataset: str, rows: dict[str, Row]) -> str:
+def _order_of_effects(dataset: str, rows: dict[str, Row]) -> str:
     """Return a sentence on whether the variants are in the paper's order by NDCG@20, below the full model."""
-    scores = {variant: row.metric(NDCG) for variant, row in rows.items()}
+    scores = {variant: rows[variant].metric(NDCG) for variant in VARIANTS if variant in rows}
     means = {variant: score.mean for variant, score in scores.items() if score is not None}
     if len(means) < len(VARIANTS):
         absent = ", ".join(variant for variant in VARIANTS if variant not in means)
@@ -116,3 +93,7 @@ def _order(dataset: str, rows: dict[str, Row]) -> str:
         )
     orders = f"from worst to best ours is {', '.join(ours)}; the paper's is {', '.join(papers)}"
     return f"{dataset}: not the paper's order of effects; {orders}."
+
+
+def _trainings(request: Request, data: Dataset, variant: str) -> list[Computation]:
+    return request.row(data, "rankformer", variant if ALL[variant] else "", **ALL[variant])

@@ -1,4 +1,4 @@
-"""One cell, computed and kept: what the runner does in its own process or in a worker."""
+"""One computation carried out and its result stored: what the runner does in its own process or in a worker."""
 
 import os
 import time
@@ -9,24 +9,19 @@ from typing import Any
 from rankformer.data.interactions import Parts
 from rankformer.errors import DataError, RankformerError, UserError
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.research.cache import ResultCache
-from rankformer.research.cells import Cell, Result, load_parts
+from rankformer.models.registry import model_class
 from rankformer.research.lemma import check_lemma
-from rankformer.research.trained import build_model, train_and_evaluate
+from rankformer.research.results import Computation, Result, ResultStore, load_parts
+from rankformer.research.statistics import pack
 from rankformer.research.untrained import untrained_quality
+from rankformer.runs.sequence import fit_and_evaluate
 
 OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Under which results are computed; seconds depend on them, other numbers only in their last digits.
-
-    Attributes:
-        threads: of each process.
-        workers: processes that compute at the same time.
-        device: where trainings compute.
-    """
+    """Threads of each process, processes at a time, and device; seconds depend on them, metrics hardly."""
 
     threads: int = 1
     workers: int = 1
@@ -34,16 +29,16 @@ class Conditions:
 
 
 class StaleError(UserError):
-    """Files of the data or of the package changed after the reproduction began: nothing more can be trusted."""
+    """Files of the data changed after the command started: nothing more can be trusted."""
 
 
 def attempt(
-    cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None = None
+    computation: Computation, store: ResultStore, conditions: Conditions, on_event: OnEvent | None = None
 ) -> tuple[Result | str, float]:
-    """Return the cell's result, or why this cell alone cannot have one, and the seconds it took."""
+    """Return the result, or why this computation alone cannot have one, and the seconds it took."""
     started = time.perf_counter()
     try:
-        outcome: Result | str = compute(cell, cache, conditions, on_event)
+        outcome: Result | str = compute(computation, store, conditions, on_event)
     except StaleError:
         raise
     except (RankformerError, MemoryError) as error:
@@ -51,36 +46,58 @@ def attempt(
     return outcome, time.perf_counter() - started
 
 
-def compute(cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None = None) -> Result:
-    """Return the cell's result and keep it, or take it over from a process that computed it meanwhile."""
-    with cache.locked(cell):
-        known = cache.load(cell).result
+def compute(
+    computation: Computation, store: ResultStore, conditions: Conditions, on_event: OnEvent | None = None
+) -> Result:
+    """Return the result and store it, or take over what another process has stored meanwhile."""
+    with store.locked(computation):
+        known = store.load(computation).result
         if known is not None:
             return known
-        if cell.current_code != cell.code:
-            raise StaleError("the package's files changed while the reproduction started; run the command again")
-        result = _result_of(cell, cache, conditions, on_event)
-        # What else kept the machine busy is no condition of ours, yet a reader of the seconds should know.
+        result = _result_of(computation, store, conditions, on_event)
+        # Other load on the machine is not a condition of ours, yet a reader of the seconds should know.
         result["conditions"] = {**asdict(conditions), "load": round(os.getloadavg()[0], 2)}
         result["versions"] = installed_versions()
-        cache.store(cell, result)
-    return result
+        return store.save(computation, result)
 
 
-def _result_of(cell: Cell, cache: ResultCache, conditions: Conditions, on_event: OnEvent | None) -> Result:
-    if cell.kind == "lemma":
-        return check_lemma(cell.settings, cell.seed)
-    parts = _parts_of(cell)
-    if cell.kind == "untrained":
-        return untrained_quality(parts, cell.settings, cell.seed)
-    model = build_model(str(cell.model), cell.settings, cell.seed, conditions.device)
-    return train_and_evaluate(parts, model, cache.work_folder(cell), on_event)
+def _result_of(
+    computation: Computation, store: ResultStore, conditions: Conditions, on_event: OnEvent | None
+) -> Result:
+    if computation.kind == "lemma":
+        return check_lemma(computation.settings, computation.seed)
+    parts = _parts_of(computation)
+    if computation.kind == "untrained":
+        return untrained_quality(parts, computation.settings, computation.seed)
+    return _trained(computation, parts, store, conditions, on_event)
 
 
-def _parts_of(cell: Cell) -> Parts:
-    if cell.data is None:
-        raise DataError(f"{cell.label}: a {cell.kind} needs data")
-    parts = load_parts(cell.data.source)
-    if parts.fingerprint != cell.data.fingerprint:
-        raise StaleError(f"the files of {cell.data.name} changed since the reproduction started; run the command again")
+def _trained(
+    computation: Computation, parts: Parts, store: ResultStore, conditions: Conditions, on_event: OnEvent | None
+) -> Result:
+    """Return metrics, values of single users and history of a training; "failed" says why it stopped early."""
+    method = model_class(str(computation.model))
+    outcome = fit_and_evaluate(
+        method(seed=computation.seed, device=conditions.device, **computation.settings),
+        parts,
+        folder=store.work_folder(computation),
+        resume=True,
+        on_event=on_event,
+        keep_best_on_failure=True,
+        restart_if_damaged=True,
+    )
+    result = {"failed": outcome.failure, "history": asdict(outcome.history)}
+    if outcome.evaluation is None:
+        return {**result, "metrics": None, "per_user": {}, "protocol": None}
+    per_user = {name: pack(values) for name, values in outcome.evaluation.per_user.items()}
+    return {**result, **outcome.evaluation.to_dict(), "per_user": per_user}
+
+
+def _parts_of(computation: Computation) -> Parts:
+    data = computation.data
+    if data is None:
+        raise DataError(f"{computation.label}: no data was given")
+    parts = load_parts(data.source)
+    if parts.fingerprint != data.fingerprint:
+        raise StaleError(f"the files of {data.name} changed since the command started; run it again")
     return parts

@@ -1,4 +1,4 @@
-"""What an exhibit shows, before it becomes Markdown, HTML or a picture."""
+"""What an experiment shows, before it becomes Markdown, HTML or a picture."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,14 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts.
-
-    Attributes:
-        title: above it.
-        headings: of the columns.
-        rows: as many texts each as there are headings.
-        texts: how many leading columns hold words; the others hold numbers and are aligned on the right.
-    """
+    """A table of strings; the first `texts` columns hold words, the others numbers, aligned on the right."""
 
     title: str
     headings: tuple[str, ...]
@@ -47,7 +40,7 @@ class Panel:
         lines: in the order of the legend.
         logarithmic: both axes.
         whole_x: whether x counts something.
-        marks: horizontal and vertical lines to compare with, by ("x" or "y", place, words).
+        marks: vertical lines to compare with, by place and words.
     """
 
     title: str
@@ -56,18 +49,12 @@ class Panel:
     lines: tuple[Line, ...]
     logarithmic: bool = False
     whole_x: bool = False
-    marks: tuple[tuple[str, float, str], ...] = ()
+    marks: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One or more panels, side by side.
-
-    Attributes:
-        caption: what is to be seen, for readers of the report.
-        panels: from left to right.
-        remark: small words on the picture itself, which stay with it wherever it is taken.
-    """
+    """Panels side by side, a caption, and a remark drawn on the picture itself."""
 
     caption: str
     panels: tuple[Panel, ...]
@@ -76,13 +63,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Content:
-    """All that an exhibit has to say.
+    """All that an experiment has to say.
 
     Attributes:
         findings: sentences, most important first.
         tables: with the numbers.
         picture: where there is one.
         notes: how to read it, and what was left out.
+        commands: what computes each row by itself, by row.
         data: the same numbers as values that JSON can hold.
     """
 
@@ -90,4 +78,5 @@ class Content:
     tables: tuple[Table, ...]
     picture: Picture | None = None
     notes: tuple[str, ...] = ()
+    commands: tuple[tuple[str, str], ...] = ()
     data: dict[str, Any] = field(default_factory=dict)

@@ -1,61 +1,25 @@
-"""figure-random, figure-tau, figure-alpha: the paper's figures, with the numbers behind each line."""
+"""figure-tau and figure-alpha: the paper's figures over two settings, with the numbers behind each line."""
 
-from typing import Any
+from itertools import pairwise
 
-from rankformer.research.cells import Cell, DataCard, untrained_cell
 from rankformer.research.content import Content, Line, Panel, Picture, Table
 from rankformer.research.published import NDCG
 from rankformer.research.request import PAPER_STEP, Request
-from rankformer.research.runner import Results
-from rankformer.research.shapes import alpha_shape, random_shape, tau_shape
-from rankformer.research.summary import Row, Spread, shown, spread_of
-from rankformer.research.untrained import VARIANTS
+from rankformer.research.results import Computation, Dataset, Results
+from rankformer.research.statistics import Row, Spread, shown
 
 LAYER_COUNTS = (1, 2, 3, 4, 5)
-VARIANT_NAMES = dict(
-    zip(
-        VARIANTS,
-        ("Rankformer", "Rankformer after its warm-up", "LightGCN, mean of its layers", "LightGCN, last layer"),
-        strict=True,
-    )
-)
 Curve = dict[float, Spread]  # x -> NDCG@20 over seeds
 
 
-def random_cells(request: Request) -> list[Cell]:
-    """Return the untrained computations of figure-random."""
-    return [cell for data in request.datasets for variant in VARIANTS for cell in _random_row(request, data, variant)]
-
-
-def show_random(request: Request, results: Results) -> Content:
-    """Return NDCG@20 of random rows over the number of layers."""
-    curves: dict[str, dict[str, Curve]] = {}
-    for data in request.datasets:
-        curves[data.name] = {}
-        for variant in VARIANTS:
-            cells = [cell for cell in _random_row(request, data, variant) if cell.key in results]
-            values = [results[cell.key][NDCG] for cell in cells]
-            name = VARIANT_NAMES[variant]
-            curves[data.name][name] = _curve(range(request.layers + 1), zip(*values, strict=True)) if values else {}
-    settings = {data.name: _random_settings(request, data, VARIANTS[0]) for data in request.datasets}
-    used = "; ".join(f"{name}: tau = {each['tau']:g}, alpha = {each['alpha']:g}" for name, each in settings.items())
-    notes = (
-        f"Rows drawn from Normal(0, 0.1^2), width {next(iter(settings.values()))['embedding_dim']}; {used}; test part, "
-        "training items left out.",
-        "The paper's caption leaves open whether Rankformer's warm-up is among the layers and whether LightGCN takes "
-        "the mean of its layers, as it does when it scores: both readings of each are drawn. It prints no numbers.",
-    )
-    return _figure(request, curves, "layers", "number of layers", notes, whole_x=True, shape=random_shape)
-
-
-def tau_cells(request: Request) -> list[Cell]:
+def tau_computations(request: Request) -> list[Computation]:
     """Return the trainings of figure-tau."""
     return [
-        cell
+        each
         for data in request.datasets
         for layers in LAYER_COUNTS
         for tau in request.taus()
-        for cell in _tau_row(request, data, layers, tau)
+        for each in _tau_row(request, data, layers, tau)
     ]
 
 
@@ -68,19 +32,16 @@ def show_tau(request: Request, results: Results) -> Content:
         }
         for data in request.datasets
     }
-    coarse = f"grid: tau in steps of {request.step:g}" + (
-        "" if request.step <= PAPER_STEP else f" (the paper's: {PAPER_STEP:g})"
-    )
-    notes = (
-        f"{coarse}. At tau = 0 the layers do nothing, so that point is one training shared by all lines.",
-        _settings_note(request),
-    )
-    return _figure(request, curves, "tau", "step size tau", notes, shape=tau_shape, remark=coarse)
+    coarse = "" if request.step <= PAPER_STEP else f" (the paper's: {PAPER_STEP:g})"
+    grid = f"grid: tau in steps of {request.step:g}{coarse}"
+    notes = (f"{grid}. At tau = 0 the layers do nothing, so that point is one training shared by all lines.",)
+    findings = tuple(f"{data}: {each}" for data, named in curves.items() for each in tau_shape(_means(named)))
+    return _figure(request, curves, "tau", notes, findings, remark=grid)
 
 
-def alpha_cells(request: Request) -> list[Cell]:
+def alpha_computations(request: Request) -> list[Computation]:
     """Return the trainings of figure-alpha."""
-    return [cell for data in request.datasets for alpha in request.alphas for cell in _alpha_row(request, data, alpha)]
+    return [each for data in request.datasets for alpha in request.alphas for each in _alpha_row(request, data, alpha)]
 
 
 def show_alpha(request: Request, results: Results) -> Content:
@@ -91,94 +52,124 @@ def show_alpha(request: Request, results: Results) -> Content:
     }
     grid = "grid: alpha = " + ", ".join(f"{alpha:g}" for alpha in request.alphas)
     notes = (
-        f"{grid}. Below alpha = 2 the normaliser's sums over untouched items are estimates, as in the authors' code.",
-        _settings_note(request),
+        f"{grid}. Below alpha = 2 the normalizer's sums over items without interaction are estimates, as in the "
+        "authors' code.",
     )
-    marks = (("x", 2.0, "alpha = 2, the paper's setting"),)
-    return _figure(request, curves, "alpha", "offset alpha", notes, shape=alpha_shape, remark=grid, marks=marks)
+    findings = tuple(f"{data}: {each}" for data, named in curves.items() for each in alpha_shape(_means(named)))
+    marks = ((2.0, "alpha = 2, the paper's setting"),)
+    return _figure(request, curves, "alpha", notes, findings, remark=grid, marks=marks)
 
 
-def _random_settings(request: Request, data: DataCard, variant: str) -> dict[str, Any]:
-    row = request.settings_of(data.name, "rankformer").settings
-    own = {name: row[name] for name in ("tau", "alpha", "embedding_dim")}
-    return {"variant": variant, "layers": request.layers, "scale": 0.1, **own}
+def tau_shape(curves: dict[str, dict[float, float]]) -> list[str]:
+    """Return whether each line rises and then falls and whether the best tau falls with depth, as the paper says."""
+    known = {label: curve for label, curve in curves.items() if len(curve) > 2}
+    if not known:
+        return ["too few values of tau were measured to speak of a shape."]
+    found = [f"{label}: {rises_then_falls(curve)} ({curve[best_x(curve)]:.4f})." for label, curve in known.items()]
+    if len(known) > 1:
+        best = [best_x(curve) for curve in known.values()]
+        steps = ", ".join(f"{each:g}" for each in best)
+        if all(later <= earlier for earlier, later in pairwise(best)) and best[-1] < best[0]:
+            found.append(f"the best tau falls with the number of layers ({steps}), as in the paper.")
+        else:
+            found.append(f"the best tau over the number of layers is {steps}: not the paper's steady fall.")
+    return found
 
 
-def _random_row(request: Request, data: DataCard, variant: str) -> list[Cell]:
-    return [untrained_cell(data, _random_settings(request, data, variant), seed) for seed in request.seeds]
+def alpha_shape(curves: dict[str, dict[float, float]]) -> list[str]:
+    """Return whether quality rises and then falls with alpha, as the paper says it generally does."""
+    found = []
+    for label, curve in curves.items():
+        if len(curve) < 3:
+            return ["too few values of alpha were measured to speak of a shape."]
+        words = rises_then_falls(curve)
+        agrees = "as in the paper" if words.startswith("rises") else "not the paper's rise and fall"
+        found.append(f"{label}: {words} ({curve[best_x(curve)]:.4f}), {agrees}.")
+    return found
 
 
-def _tau_row(request: Request, data: DataCard, layers: int, tau: float) -> list[Cell]:
+def best_x(curve: dict[float, float]) -> float:
+    """Return where a curve is highest, the first such place."""
+    return max(curve, key=lambda x: (curve[x], -x))
+
+
+def rises_then_falls(curve: dict[float, float]) -> str:
+    """Return in words whether a curve rises to its maximum and falls after it, or has it at an end."""
+    places = sorted(curve)
+    best = best_x(curve)
+    if best in (places[0], places[-1]):
+        return f"highest at {'the first' if best == places[0] else 'the last'} value, {best:g}"
+    values = [curve[x] for x in places]
+    turn = places.index(best)
+    steady = values[: turn + 1] == sorted(values[: turn + 1]) and values[turn:] == sorted(values[turn:], reverse=True)
+    return f"rises to its best at {best:g} and falls{'' if steady else ', with ups and downs on the way'}"
+
+
+def _tau_row(request: Request, data: Dataset, layers: int, tau: float) -> list[Computation]:
     depth = layers if tau else 1  # with tau = 0 every depth is the same function
     return request.row(data, "rankformer", f"L = {depth}, tau = {tau:g}", num_layers=depth, tau=tau)
 
 
-def _alpha_row(request: Request, data: DataCard, alpha: float) -> list[Cell]:
+def _alpha_row(request: Request, data: Dataset, alpha: float) -> list[Computation]:
     return request.row(data, "rankformer", f"alpha = {alpha:g}", alpha=alpha)
 
 
-def _settings_note(request: Request) -> str:
-    origins = (f"{data.name}: {request.settings_of(data.name, 'rankformer').origin}" for data in request.datasets)
-    return (
-        f"Other settings: {'; '.join(origins)}. Test part at the best validation; seeds: "
-        f"{', '.join(map(str, request.seeds))}. The paper prints no numbers for this figure."
-    )
-
-
-def _curve(places: Any, values: Any) -> Curve:
-    spreads = {float(x): spread_of(list(each)) for x, each in zip(places, values, strict=True)}
-    return {x: spread for x, spread in spreads.items() if spread is not None}
-
-
-def _trained(rows: dict[float, list[Cell]], results: Results) -> Curve:
-    spreads = {x: Row.of(cells, results).metric(NDCG) for x, cells in rows.items()}
+def _trained(rows: dict[float, list[Computation]], results: Results) -> Curve:
+    spreads = {x: Row.of(computations, results).metric(NDCG) for x, computations in rows.items()}
     return {x: spread for x, spread in spreads.items() if spread is not None}
 
 
 def _figure(
     request: Request,
     curves: dict[str, dict[str, Curve]],
-    column: str,
-    x_label: str,
+    name: str,
     notes: tuple[str, ...],
+    findings: tuple[str, ...],
     *,
-    shape: Any,
-    remark: str = "",
-    whole_x: bool = False,
-    marks: tuple[tuple[str, float, str], ...] = (),
+    remark: str,
+    marks: tuple[tuple[float, str], ...] = (),
 ) -> Content:
-    """Return a panel and a table for each dataset's curves, and what their shape says."""
-    panels, tables, findings = [], [], []
+    """Return a panel and a table for each dataset's curves."""
+    panels = []
     for dataset, named in curves.items():
-        lines = tuple(_line(label, curve) for label, curve in named.items() if curve)
+        lines = tuple(line_of(label, curve) for label, curve in named.items() if curve)
         if lines:
-            panels.append(Panel(dataset, x_label, "test NDCG@20", lines, whole_x=whole_x, marks=marks))
-        places = sorted({x for curve in named.values() for x in curve})
-        rows = tuple((f"{x:g}", *(shown(curve.get(x)) for curve in named.values())) for x in places)
-        tables.append(Table(f"{dataset}: test NDCG@20", (column, *named), rows))
-        findings += [f"{dataset}: {sentence}" for sentence in shape({k: _means(v) for k, v in named.items()})]
+            panels.append(Panel(dataset, name, "test NDCG@20", lines, marks=marks))
+    tables = tuple(curve_table(f"{dataset}: test NDCG@20", name, named) for dataset, named in curves.items())
     bars = " Bars: standard deviation over seeds." if len(request.seeds) > 1 else ""
-    caption = f"Test NDCG@20 over {x_label}, {_seed_words(request)}.{bars} The table below has every value."
+    caption = f"Test NDCG@20 over {name}, {seed_words(request)}.{bars} The table below has every value."
     data = {
         dataset: {label: {f"{x:g}": spread.to_dict() for x, spread in curve.items()} for label, curve in named.items()}
         for dataset, named in curves.items()
     }
-    trial = f"trial: trainings cut off after {request.epochs} epochs" if request.epochs is not None else ""
-    words = "; ".join(each for each in (remark, trial) if each)
-    picture = Picture(caption, tuple(panels), words) if panels else None
-    return Content(tuple(findings), tuple(tables), picture, notes, data)
+    if request.epochs is not None:
+        remark += f"; trial: trainings cut off after {request.epochs} epochs"
+    settings = (
+        f"Other settings: {request.origins('rankformer')}. Test part at the best validation; seeds: "
+        f"{', '.join(map(str, request.seeds))}. The paper prints no numbers for this figure."
+    )
+    picture = Picture(caption, tuple(panels), remark) if panels else None
+    return Content(findings, tables, picture, (*notes, settings), data=data)
 
 
-def _means(curve: Curve) -> dict[float, float]:
-    return {x: spread.mean for x, spread in curve.items()}
+def curve_table(title: str, column: str, curves: dict[str, Curve]) -> Table:
+    """Return the values of curves, a column each."""
+    places = sorted({x for curve in curves.values() for x in curve})
+    rows = tuple((f"{x:g}", *(shown(curve.get(x)) for curve in curves.values())) for x in places)
+    return Table(title, (column, *curves), rows)
 
 
-def _line(label: str, curve: Curve) -> Line:
-    deviations = [spread.deviation for spread in curve.values()]
-    known = tuple(each for each in deviations if each is not None)
-    spread = known if len(known) == len(curve) else None
-    return Line(label, tuple(curve), tuple(each.mean for each in curve.values()), spread)
+def _means(curves: dict[str, Curve]) -> dict[str, dict[float, float]]:
+    return {label: {x: spread.mean for x, spread in curve.items()} for label, curve in curves.items()}
 
 
-def _seed_words(request: Request) -> str:
+def line_of(label: str, curve: Curve) -> Line:
+    """Return a curve as a line with error bars, where there are several seeds."""
+    known = tuple(each.deviation for each in curve.values() if each.deviation is not None)
+    means = tuple(each.mean for each in curve.values())
+    return Line(label, tuple(curve), means, known if len(known) == len(curve) else None)
+
+
+def seed_words(request: Request) -> str:
+    """Return the seeds in words, for captions."""
     return f"{len(request.seeds)} seeds" if len(request.seeds) > 1 else f"seed {request.seeds[0]}"

@@ -1,4 +1,4 @@
-"""Pictures of exhibits as PNG and SVG: readable in print and without telling colours apart."""
+"""Figures as PNG and SVG: readable in print and without telling colours apart."""
 
 import io
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#E69F00", "linestyle": (0, (1, 1)), "marker": "P"},
     {"color": "#56B4E9", "linestyle": (0, (8, 2)), "marker": "X"},
 )
-INSTALL = "no picture was drawn: matplotlib is not installed; get it with pip install 'rankformer[plots]'"
+INSTALL = "no picture was drawn: matplotlib is not installed; get it with pip install 'rankformer[research]'"
 
 
 class Drawing(NamedTuple):
@@ -27,7 +27,7 @@ class Drawing(NamedTuple):
 
 
 def draw(picture: Picture) -> Drawing:
-    """Return the picture as PNG (200 dots per inch) and SVG (its letters as outlines, alike everywhere).
+    """Return the picture as PNG (200 dots per inch) and SVG (letters as outlines, the same everywhere).
 
     Raises:
         ConfigError: matplotlib is not installed; the message says what to do.
@@ -63,8 +63,8 @@ def _bytes(figure: Any, kind: str, **options: Any) -> bytes:
 
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
-    for line, look in zip(panel.lines, _looks(len(panel.lines)), strict=True):
-        _draw_line(axis, line, look)
+    for number, line in enumerate(panel.lines):
+        _draw_line(axis, line, LOOKS[number % len(LOOKS)])
     if panel.logarithmic:
         axis.set_xscale("log")
         axis.set_yscale("log")
@@ -74,10 +74,9 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.margins(y=0.12)
     if panel.whole_x:
         axis.xaxis.get_major_locator().set_params(integer=True)
-    for way, place, words in panel.marks:
-        (axis.axvline if way == "x" else axis.axhline)(
-            place, color="#777777", linewidth=0.8, linestyle=(0, (3, 3)), label=_plain(words), zorder=0
-        )
+    for place, words in panel.marks:
+        style = {"color": "#777777", "linewidth": 0.8, "linestyle": (0, (3, 3)), "zorder": 0}
+        axis.axvline(place, label=_plain(words), **style)
     axis.set_title(_plain(panel.title))
     axis.set_xlabel(_plain(panel.x_label))
     cut = "" if panel.logarithmic or _starts_low(panel) else " (axis does not start at 0)"
@@ -93,10 +92,6 @@ def _draw_line(axis: Any, line: Line, look: dict[str, Any]) -> None:
         axis.plot(line.x, line.y, **style)
     else:
         axis.errorbar(line.x, line.y, yerr=line.spread, capsize=2, elinewidth=0.8, **style)
-
-
-def _looks(count: int) -> list[dict[str, Any]]:
-    return [LOOKS[number % len(LOOKS)] for number in range(count)]
 
 
 def _starts_low(panel: Panel) -> bool:

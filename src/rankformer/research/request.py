@@ -1,24 +1,68 @@
-"""What is asked of an exhibit: which data, seeds and settings."""
+"""What is asked of an experiment: which data, seeds, methods and configurations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankformer.errors import ConfigError
 from rankformer.models.registry import MODELS, model_class
-from rankformer.research.cells import Cell, DataCard, training_cell
+from rankformer.research.published import METHODS
+from rankformer.research.results import Computation, Dataset
+from rankformer.runs.configuration import chosen_settings, read_configuration
 
+SHIPPED = ("best", "paper")  # sets of configurations that come with the package
 DEFAULT_ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 PAPER_STEP = 0.1
-SEEDLESS = frozenset({"popularity", "item-knn", "ease"})  # nothing is drawn at random: one seed says it all
 
 
 class RowSettings(NamedTuple):
-    """The settings of one row, where they come from, and the command that trains it by itself."""
+    """The settings of one row, and where they come from."""
 
     settings: dict[str, Any]
     origin: str
-    command: str
+
+
+def all_methods() -> tuple[str, ...]:
+    """Return the rows of the comparison: the paper's in its order, then every other registered method."""
+    return (*METHODS, *(name for name in MODELS if name not in METHODS))
+
+
+def check_methods(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of rows, each a registered method or `package.module:Class`, without duplicates."""
+    for name in names:
+        model_class(name)
+    if not names:
+        raise ConfigError("--methods is empty; name at least one, such as rankformer,lightgcn")
+    return tuple(dict.fromkeys(names))
+
+
+def configurations(name: str) -> Callable[[str, str], RowSettings]:
+    """Return a function from dataset and method to the settings of that row: those of its file, or else the defaults.
+
+    Args:
+        name: "best" (chosen on validation), "paper" (the paper's own), or a folder with DATASET/MODEL.toml.
+    """
+    shipped = name in SHIPPED
+    folder = Path(str(resources.files("rankformer.research"))) / "configs" / name if shipped else Path(name)
+    if not folder.is_dir():
+        raise ConfigError(f"--configs {name}: there is no such folder; expected {', '.join(SHIPPED)} or a folder")
+
+    def settings_of(dataset: str, method: str) -> RowSettings:
+        model = model_class(method)
+        path = folder / dataset / f"{model.name}.toml"
+        if not path.is_file():
+            return RowSettings(model.settings_class().hyperparameters(), "default settings")
+        content = read_configuration(path)
+        if "data" in content:
+            raise ConfigError(f"{path} has a [data] table; all rows of an experiment read the data alike, remove it")
+        if content.get("model", model.name) != model.name:
+            raise ConfigError(f"{path} contradicts its name: its model is {content['model']!r}")
+        origin = f"{name}:{dataset}/{model.name}" if shipped else path.as_posix()
+        return RowSettings(chosen_settings(model.settings_class, content, ()), origin)
+
+    return settings_of
 
 
 @dataclass(frozen=True)
@@ -26,18 +70,19 @@ class Request:
     """What to show and how far to go.
 
     Attributes:
-        datasets: those that are there.
+        datasets: those that are present.
         absent: name and reason of those that are not.
-        seeds: each cell is computed with each of them.
+        seeds: each row is computed with each of them.
         settings_of: the settings of a method on a dataset.
         methods: rows of the tables; None for all.
         epochs: bound on every training; not None makes the report a trial.
         step: of the grid over tau.
         alphas: the grid over alpha.
         layers: the deepest stack of untrained layers.
+        configs: the name of the set of configurations, for commands.
     """
 
-    datasets: tuple[DataCard, ...]
+    datasets: tuple[Dataset, ...]
     absent: tuple[tuple[str, str], ...]
     seeds: tuple[int, ...]
     settings_of: Callable[[str, str], RowSettings]
@@ -46,30 +91,36 @@ class Request:
     step: float = PAPER_STEP
     alphas: tuple[float, ...] = DEFAULT_ALPHAS
     layers: int = 10
+    configs: str = "best"
 
-    def wants(self, method: str) -> bool:
-        """Whether a method is among the rows asked for."""
-        return self.methods is None or method in self.methods
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The methods to compare, in the order of the table."""
+        return all_methods() if self.methods is None else self.methods
 
-    def row(self, data: DataCard, method: str, variant: str = "", **changes: Any) -> list[Cell]:
-        """Return the cells of one row, one per seed; none for a method that this version lacks."""
-        if method not in MODELS:
-            return []
+    def row(self, data: Dataset, method: str, variant: str = "", **changes: Any) -> list[Computation]:
+        """Return the trainings of one row, one per seed; one in all where nothing is drawn at random."""
         settings = self.settings(data, method, **changes)
-        seeds = self.seeds[:1] if method in SEEDLESS else self.seeds
-        return [training_cell(data, method, settings, seed, variant) for seed in seeds]
+        seeds = self.seeds[:1] if model_class(method).deterministic else self.seeds
+        label = f"{method}{f' {variant}' if variant else ''} on {data.name}"
+        return [Computation("training", settings, seed, method, data, f"{label}, seed {seed}") for seed in seeds]
 
-    def settings(self, data: DataCard, method: str, **changes: Any) -> dict[str, Any]:
+    def settings(self, data: Dataset, method: str, **changes: Any) -> dict[str, Any]:
         """Return a method's full settings on a dataset with some of them changed, checked."""
-        settings = {**self.settings_of(data.name, method).settings, **changes}
+        row = self.settings_of(data.name, method).settings
+        settings = model_class(method).settings_class(**{**row, **changes}).hyperparameters()
         if self.epochs is not None and "epochs" in settings:
-            settings["epochs"] = min(settings["epochs"], self.epochs)
-            settings["validate_every"] = min(settings["validate_every"], settings["epochs"])
-        return model_class(method).settings_class(**settings).model_dump(mode="json")
+            epochs = min(settings["epochs"], self.epochs)
+            settings |= {"epochs": epochs, "validate_every": min(settings["validate_every"], epochs)}
+        return settings
+
+    def origins(self, method: str) -> str:
+        """Return where a method's settings come from, by dataset."""
+        return "; ".join(f"{data.name}: {self.settings_of(data.name, method).origin}" for data in self.datasets)
 
     def taus(self) -> tuple[float, ...]:
         """Return the grid over tau from 0 to 1."""
-        count = round(1 / self.step)
-        if abs(count * self.step - 1) > 1e-9:
+        count = round(1 / self.step) if 0 < self.step <= 1 else 0
+        if not count or abs(count * self.step - 1) > 1e-9:
             raise ConfigError(f"--step {self.step}: expected a step that divides 1, such as 0.1, 0.2 or 0.25")
         return tuple(round(number / count, 10) for number in range(count + 1))

@@ -1,4 +1,4 @@
-"""Computes the cells that are missing, one after another or in worker processes; what is done stays done."""
+"""Computes what is missing, one result after another or in worker processes; what is done stays done."""
 
 import multiprocessing
 import os
@@ -14,24 +14,15 @@ from typing import Any, Literal
 import torch
 
 from rankformer.errors import TrainingError
-from rankformer.research.cache import ResultCache
-from rankformer.research.cells import Cell, Result
 from rankformer.research.compute import Conditions, attempt
-
-Results = dict[str, Result]
+from rankformer.research.results import Computation, Result, Results, ResultStore
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something to tell while cells are computed.
+    """Something to tell while results are computed: `text` names the computation, or is the note.
 
-    Attributes:
-        what: a cell has begun, is done, or a note about one.
-        text: the cell's label, or the note.
-        done: cells that are there.
-        total: cells in all.
-        seconds: that the cell took, where it is done.
-        result: of the cell, where it is done.
+    `done` of `total` results are there; `seconds` and `result` are given where one is done.
     """
 
     what: Literal["begun", "epoch", "done", "note"]
@@ -45,69 +36,78 @@ class Step:
 Tell = Callable[[Step], None]
 
 
-def known_results(cells: Sequence[Cell], cache: ResultCache, tell: Tell) -> Results:
-    """Return the results that the cache has, by the cells' keys; files that do not count are told of."""
+def stored_results(computations: Sequence[Computation], store: ResultStore, tell: Tell) -> Results:
+    """Return the results that are stored, by key; files that do not count are told of."""
     results: Results = {}
-    for cell in {cell.key: cell for cell in cells}.values():
-        found = cache.load(cell)
+    for computation in {each.key: each for each in computations}.values():
+        found = store.load(computation)
         if found.problem is not None:
             tell(Step("note", found.problem))
         if found.result is not None:
-            results[cell.key] = found.result
+            results[computation.key] = found.result
     return results
 
 
-def run_cells(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Results:
-    """Return the results by the cells' keys, computing what the cache does not have; what cannot be is told of.
+def run_computations(
+    computations: Sequence[Computation], store: ResultStore, conditions: Conditions, tell: Tell, fresh: bool = False
+) -> Results:
+    """Return the results by key, computing those that are not stored (`fresh`: all); failures are told of.
 
     Raises:
-        TrainingError: a worker process ended before its time; what was done until then is kept.
+        TrainingError: a worker process died; what was done until then is stored.
     """
-    results = known_results(cells, cache, tell)
-    missing = [cell for key, cell in {cell.key: cell for cell in cells}.items() if key not in results]
-    total = len(results) + len(missing)
+    wanted = {each.key: each for each in computations}
+    if fresh:
+        for computation in wanted.values():
+            store.remove(computation)
+    results = stored_results(computations, store, tell)
+    missing = [computation for key, computation in wanted.items() if key not in results]
     conditions = replace(conditions, workers=max(1, min(conditions.workers, len(missing))))
     compute_all = _in_workers if conditions.workers > 1 else _in_this_process
-    for cell, outcome, seconds in compute_all(missing, cache, conditions, tell):
+    for computation, outcome, seconds in compute_all(missing, store, conditions, tell):
         if isinstance(outcome, str):
-            tell(Step("note", f"{cell.label} could not be computed: {outcome}"))
+            tell(Step("note", f"{computation.label} could not be computed: {outcome}"))
             continue
-        results[cell.key] = outcome
-        tell(Step("done", cell.label, len(results), total, seconds, outcome))
+        results[computation.key] = outcome
+        tell(Step("done", computation.label, len(results), len(wanted), seconds, outcome))
     return results
 
 
-Done = tuple[Cell, Result | str, float]
+Done = tuple[Computation, Result | str, float]
 
 
-def _in_this_process(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Iterator[Done]:
+def _in_this_process(
+    computations: Sequence[Computation], store: ResultStore, conditions: Conditions, tell: Tell
+) -> Iterator[Done]:
     with _threads(conditions.threads):
-        for cell in cells:
-            if cell.kind == "training":  # the others take moments
-                tell(Step("begun", cell.label))
+        for computation in computations:
+            if computation.kind == "training":  # the others are short
+                tell(Step("begun", computation.label))
 
-            def on_event(event: dict[str, Any], cell: Cell = cell) -> None:
-                tell(Step("epoch", f"{cell.label}, epoch {event.get('epoch', 0)}"))
+            def on_event(event: dict[str, Any], label: str = computation.label) -> None:
+                tell(Step("epoch", f"{label}, epoch {event.get('epoch', 0)}"))
 
-            yield cell, *attempt(cell, cache, conditions, on_event)
+            yield computation, *attempt(computation, store, conditions, on_event)
 
 
-def _in_workers(cells: Sequence[Cell], cache: ResultCache, conditions: Conditions, tell: Tell) -> Iterator[Done]:
+def _in_workers(
+    computations: Sequence[Computation], store: ResultStore, conditions: Conditions, tell: Tell
+) -> Iterator[Done]:
     # Spawned, not forked: a fork would inherit torch's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(conditions.workers, context, initializer=_start_worker, initargs=(conditions.threads,))
     finished = False
     try:
-        futures: dict[Future[tuple[Result | str, float]], Cell] = {}
-        for cell in cells:
-            futures[pool.submit(attempt, cell, cache, conditions)] = cell
+        futures: dict[Future[tuple[Result | str, float]], Computation] = {}
+        for computation in computations:
+            futures[pool.submit(attempt, computation, store, conditions)] = computation
         for future in as_completed(futures):
             yield futures[future], *future.result()
         finished = True
     except BrokenProcessPool as error:
         raise TrainingError(
-            "a worker process ended before its time, perhaps for want of memory; "
-            "run the same command again to go on, with fewer --workers if it happens again"
+            "a worker process died, perhaps for lack of memory; "
+            "run the same command again to continue, with fewer --workers if it happens again"
         ) from error
     finally:
         if not finished:
@@ -119,11 +119,10 @@ def _in_workers(cells: Sequence[Cell], cache: ResultCache, conditions: Condition
 def _start_worker(threads: int) -> None:
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers itself
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _leave_with_parent() -> None:
-    """End this worker when the process that started it is gone: nobody is left to give it work."""
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -80,6 +80,8 @@ class RunFolder:
             if key in data:
                 found["data"], wanted["data"] = data[key], value
                 break
+        if found["model"] == model.name:  # a run of an older version does not say what was no setting then
+            found["settings"] = type(model.settings)(**found["settings"]).hyperparameters()
         check_identity(self.path / MANIFEST, wanted, found)
 
     def clear(self) -> None:

@@ -10,14 +10,14 @@ class IndexedExplanation(NamedTuple):
     Attributes:
         score: the score that is explained.
         items: the distinct items of the history, the largest contribution first.
-        item_contributions: what each of them contributes.
+        contributions: what each of them contributes.
         user_contribution: of the user's own learned embedding, 0 for methods and users without one.
         global_contribution: of the items outside the history together: the negatives and the global terms.
     """
 
     score: float
     items: list[int]
-    item_contributions: list[float]
+    contributions: list[float]
     user_contribution: float
     global_contribution: float
 

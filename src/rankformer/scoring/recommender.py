@@ -128,8 +128,8 @@ class Recommender:
 
     def rank_histories(
         self, histories: Histories | Sequence[Sequence[int]], options: RankingOptions
-    ) -> tuple[TopK, NDArray[np.int64]]:
-        """Return the best items of new users, and the rows without any known item, which get the most popular ones.
+    ) -> tuple[TopK, list[bool]]:
+        """Return the best items of new users, and who has no item at all and so gets the most popular ones.
 
         Args:
             histories: item indices of each user; an item that is listed twice weighs twice.
@@ -143,11 +143,11 @@ class Recommender:
         if not options.include_seen:
             seen = SeenItems.from_pairs(rows, items, histories.num_users, len(self.item_ids))
         lists = self._top(scorer, everyone, options, seen)
-        empty = np.setdiff1d(everyone.numpy(), rows)
-        if len(empty):
+        empty = histories.sizes == 0
+        if empty.any():
             popular = self._top(self._popularity, torch.zeros(1, dtype=torch.int64), options, None)
             lists.items[empty], lists.scores[empty] = popular.items, popular.scores.to(lists.scores.dtype)
-        return lists, empty
+        return lists, empty.tolist()
 
     def rank_similar(self, item: int, k: int) -> TopK:
         """Return the items most similar to one, itself left out, as one list.
@@ -260,7 +260,7 @@ class Recommender:
         return replace(
             Recommendations.from_lists(("user_id", "item_id"), id_column(names), lists, self.item_ids, self.titles),
             unknown_items=unknown,
-            fallbacks=[names[row] for row in empty],
+            fallbacks=[name for name, fell_back in zip(names, empty, strict=True) if fell_back],
         )
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
@@ -303,7 +303,7 @@ class Recommender:
                 raise unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
             found = self.explain_index(self._item(item), history=known)
         ids = self.item_ids.take(np.array(found.items, dtype=np.int64)).to_pylist()
-        named = zip(ids, self._titles_of(found.items), found.item_contributions, strict=True)
+        named = zip(ids, self._titles_of(found.items), found.contributions, strict=True)
         reasons = tuple(Reason(*reason) for reason in named)
         title = self._titles_of([self._item(item)])[0]
         return Explanation(user, item, title, found.score, reasons, found.user_contribution, found.global_contribution)

@@ -19,15 +19,20 @@ SCORERS: dict[str, type[Scorer]] = {
 }
 
 
-def restore_scorer(metadata: Any, tensors: Mapping[str, Tensor], history: Interactions) -> Scorer:
+def restore_scorer(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor], history: Interactions) -> Scorer:
     """Return the scorer that its metadata describes, checked.
 
     Raises:
         DataError: the kind is unknown, or tensors and numbers do not fit together.
     """
-    if not isinstance(metadata, dict) or metadata.get("kind") not in SCORERS:
+    kind = str(metadata.get("kind"))
+    if kind not in SCORERS:
         raise DataError(f"its scorer is none of {', '.join(SCORERS)}")
     try:
-        return SCORERS[metadata["kind"]].restore(tensors, metadata, history)
+        scorer = SCORERS[kind].restore(tensors, metadata, history)
     except TypeError as error:
         raise DataError(f"its scorer is incomplete: {error}") from error
+    unknown = metadata.keys() - scorer.metadata().keys()
+    if unknown:
+        raise DataError(f"its {kind} scorer has no {min(unknown)!r}")
+    return scorer

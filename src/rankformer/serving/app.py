@@ -1,8 +1,7 @@
 """`create_app`: the service as an ASGI application."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,51 +10,30 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankformer.serving.browse_routes import browse_router
-from rankformer.serving.explain_routes import explain_router
-from rankformer.serving.gate import Gate
-from rankformer.serving.limits import BodyLimits
-from rankformer.serving.observing import Observing
-from rankformer.serving.openapi import describe
-from rankformer.serving.operation_routes import operation_router
-from rankformer.serving.problems import from_exception
-from rankformer.serving.recommend_routes import recommend_router
+from rankformer.serving.errors import from_exception
+from rankformer.serving.middleware import AuthMiddleware, BodyLimitMiddleware, MetricsMiddleware
+from rankformer.serving.routes import add_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens
 
 
-def create_app(
-    run: Path,
-    settings: ServiceSettings | None = None,
-    tokens: Tokens | None = None,
-    *,
-    on_failed_start: Callable[[], None] = lambda: None,
-) -> FastAPI:
-    """Return the application that serves what `run` leads to; `app.state.service` is its `Service`.
+def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Tokens | None = None) -> FastAPI:
+    """Return the application that serves the run at a path; `app.state.service` is its `Service`.
 
     Args:
         run: a run folder, or a symbolic link to one; it is read when the application starts and at each reload.
+            When the first load fails, `service.slot.failure` says why.
         settings: its limits.
         tokens: its secrets; none by default.
-        on_failed_start: called when the first model cannot be loaded; `service.slot.failure` says why.
     """
     settings, tokens = settings or ServiceSettings(), tokens or Tokens()
-    service = Service(run, settings, tokens)
-
-    async def first_load() -> None:
-        try:
-            await service.slot.load()
-        except Exception:  # logged where it happened
-            on_failed_start()
+    service = Service(run, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(first_load())  # meanwhile requests are told to come back
+        service.slot.load_soon()  # meanwhile requests get 503
         yield
-        service.close()
-        loading.cancel()
-        with suppress(asyncio.CancelledError):
-            await loading
+        await service.close()
 
     app = FastAPI(
         title="rankformer",
@@ -67,16 +45,14 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    for router in (recommend_router, explain_router, browse_router, operation_router):
-        app.include_router(router(service))
-    app.add_exception_handler(HTTPException, _refuse_route)
-    app.add_middleware(BodyLimits, settings=settings)
-    app.add_middleware(Gate, settings=settings, tokens=tokens)
-    app.add_middleware(Observing, service=service)  # added last, so outermost
-    app.openapi = describe(app, settings, tokens)  # type: ignore[method-assign]
+    add_routes(app, service, needs_token=tokens.access is not None)
+    app.add_exception_handler(HTTPException, _route_error)
+    app.add_middleware(BodyLimitMiddleware, settings=settings)
+    app.add_middleware(AuthMiddleware, settings=settings, tokens=tokens)
+    app.add_middleware(MetricsMiddleware, service=service)  # added last, so outermost
     return app
 
 
-async def _refuse_route(request: Request, error: Exception) -> Response:
+async def _route_error(request: Request, error: Exception) -> Response:
     del request
     return from_exception(error).response()

@@ -1,8 +1,8 @@
-"""`MicroBatcher`: questions that wait at the same time are answered together, and nobody waits for company.
+"""Threads behind bounded queues: `MicroBatcher` for requests that can be answered together, `WorkerPool` for others.
 
-An idle batcher starts on a question at once. Those that arrive while it works wait; when it is done it takes as many of
+An idle batcher starts on a request at once. Those that arrive while it works wait; when it is done it takes as many of
 them as fit, in the order they came, and answers each group of equal keys with one call. The heavier the load, the
-larger the groups: scoring 32 users takes little longer than scoring one, since the item vectors are read once.
+larger the groups: scoring 32 users takes little longer than scoring one, since the item embeddings are read once.
 """
 
 import asyncio
@@ -10,24 +10,29 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-from rankformer.serving.workers import Closed, Full
+from threading import Semaphore
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, eq=False)
-class _Question(Generic[Key, Answer]):
-    key: Key
+class QueueFullError(Exception):
+    """No more calls may wait."""
+
+
+class ClosedError(Exception):
+    """The service is stopping and takes no more calls."""
+
+
+class _Waiting(NamedTuple):
+    key: Any
     subject: int
-    future: "asyncio.Future[Answer]"
+    future: "asyncio.Future[Any]"
 
 
 class MicroBatcher(Generic[Key, Answer]):
-    """One thread that answers questions in groups; used from one event loop."""
+    """One thread that answers in groups; used from one event loop, which stays free."""
 
     def __init__(
         self,
@@ -37,92 +42,120 @@ class MicroBatcher(Generic[Key, Answer]):
         queue_size: int,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """Keep what is needed.
+        """Create the queue and its thread.
 
         Args:
             answer: called in the thread with a key and the subjects that share it; returns an answer for each.
-            batch_size: most questions taken at once.
-            queue_size: most questions waiting.
-            on_batch: told how many questions were taken.
+            batch_size: most requests taken at once.
+            queue_size: most requests waiting.
+            on_batch: called with the size of each batch.
         """
         self._answer = answer
         self._batch_size = batch_size
         self._queue_size = queue_size
         self._on_batch = on_batch
-        self._waiting: deque[_Question[Key, Answer]] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
         self._busy = False
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
-    async def ask(self, key: Key, subject: int) -> Answer:
+    async def submit(self, key: Key, subject: int) -> Answer:
         """Return the answer for one subject.
 
         Raises:
-            Full: too many questions wait.
-            Closed: `close` was called.
+            QueueFullError: too many requests wait.
+            ClosedError: `close` was called.
         """
         if self._closed:
-            raise Closed
-        if len(self._waiting) >= self._queue_size:
-            raise Full
+            raise ClosedError
+        if len(self._queue) >= self._queue_size:
+            raise QueueFullError
         loop = asyncio.get_running_loop()
-        question: _Question[Key, Answer] = _Question(key, subject, loop.create_future())
-        self._waiting.append(question)
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._queue.append(_Waiting(key, subject, future))
         if not self._busy:
             self._busy = True
             # Not this instant but in the loop's next round: what was read from other sockets in this one comes along.
             loop.call_soon(self._start, loop)
-        return await question.future
+        return await future
 
     def close(self) -> None:
-        """Take no more questions; those that wait are told so."""
+        """Take no more requests; those that wait get `ClosedError`."""
         self._closed = True
-        while self._waiting:
-            question = self._waiting.popleft()
-            if not question.future.done():
-                question.future.set_exception(Closed())
+        while self._queue:
+            waiting = self._queue.popleft()
+            if not waiting.future.done():
+                waiting.future.set_exception(ClosedError())
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand what waits to the thread, or rest."""
-        taken: list[_Question[Key, Answer]] = []
-        while self._waiting and len(taken) < self._batch_size:
-            question = self._waiting.popleft()
-            if not question.future.done():  # done: whoever asked has given up
-                taken.append(question)
-        self._busy = bool(taken)
-        if taken:
-            self._on_batch(len(taken))
-            self._thread.submit(self._work, loop, taken)
+        """Hand what waits to the thread, if anything does."""
+        batch: list[_Waiting] = []
+        while self._queue and len(batch) < self._batch_size:
+            waiting = self._queue.popleft()
+            if not waiting.future.done():  # done: the caller has given up
+                batch.append(waiting)
+        self._busy = bool(batch)
+        if batch:
+            self._on_batch(len(batch))
+            self._thread.submit(self._work, loop, batch)
 
-    def _work(self, loop: asyncio.AbstractEventLoop, taken: list[_Question[Key, Answer]]) -> None:
+    def _work(self, loop: asyncio.AbstractEventLoop, batch: list[_Waiting]) -> None:
         """Answer in the thread, group by group; a group that fails does not harm the others."""
-        groups: dict[Key, list[_Question[Key, Answer]]] = {}
-        for question in taken:
-            groups.setdefault(question.key, []).append(question)
-        outcomes: list[tuple[list[_Question[Key, Answer]], Any]] = []
-        for key, questions in groups.items():
+        groups: dict[Any, list[_Waiting]] = {}
+        for waiting in batch:
+            groups.setdefault(waiting.key, []).append(waiting)
+        outcomes: list[tuple[list[_Waiting], Any]] = []
+        for key, group in groups.items():
             try:
-                outcomes.append((questions, self._answer(key, [question.subject for question in questions])))
+                outcomes.append((group, self._answer(key, [waiting.subject for waiting in group])))
             except Exception as error:
-                outcomes.append((questions, error))
-        with suppress(RuntimeError):  # the loop is gone: the process is being stopped without patience
+                outcomes.append((group, error))
+        with suppress(RuntimeError):  # the loop is closed: the process is being stopped at once
             loop.call_soon_threadsafe(self._finish, loop, outcomes)
 
-    def _finish(
-        self, loop: asyncio.AbstractEventLoop, outcomes: list[tuple[list[_Question[Key, Answer]], Any]]
-    ) -> None:
-        """Give the answers out, after the thread has been given its next work."""
+    def _finish(self, loop: asyncio.AbstractEventLoop, outcomes: list[tuple[list[_Waiting], Any]]) -> None:
+        """Give the answers out, after the thread has been given its next batch."""
         if not self._closed:
             self._start(loop)
-        for questions, outcome in outcomes:
-            for place, question in enumerate(questions):
-                if question.future.done():
+        for group, outcome in outcomes:
+            for position, waiting in enumerate(group):
+                if waiting.future.done():
                     continue
                 if isinstance(outcome, Exception):
-                    question.future.set_exception(outcome)
+                    waiting.future.set_exception(outcome)
                 else:
-                    question.future.set_result(outcome[place])
+                    waiting.future.set_result(outcome[position])
+
+
+class WorkerPool:
+    """Runs calls in threads, so that the event loop stays free; refuses beyond what may run and wait."""
+
+    def __init__(self, threads: int, waiting: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
+        self._slots = Semaphore(threads + waiting)
+        self._closed = False
+
+    async def run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Return what the function returns in a thread.
+
+        Raises:
+            QueueFullError: too many calls are under way.
+            ClosedError: `close` was called.
+        """
+        if self._closed:
+            raise ClosedError
+        if not self._slots.acquire(blocking=False):
+            raise QueueFullError
+        call = self._pool.submit(function, *arguments)
+        # The slot is free when the thread is, which may be long after the caller has given up.
+        call.add_done_callback(lambda _: self._slots.release())
+        return await asyncio.wrap_future(call)
+
+    def close(self) -> None:
+        """Take no more calls, and drop those that wait."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""`WireIds`: raw ids of any type as values that JSON and URLs can carry, and the way back.
+"""`IdCodec`: raw ids of any type as values that JSON and URLs can carry, and the way back.
 
-Whole numbers, numbers, texts and truth values travel as themselves. Everything else (dates, bytes, decimals, ...)
-travels as text: bytes as UTF-8, or in hexadecimal when some id of the column is not UTF-8; the rest as Arrow writes it.
+Integers, floats, strings and booleans are carried as themselves. Everything else (dates, bytes, decimals, ...) becomes
+a string: bytes as UTF-8, or in hexadecimal when some id of the column is not UTF-8; the rest as Arrow writes it.
 """
 
 import math
@@ -12,21 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
-class WireIds:
-    """All users or all items of a model, position = index, ready for quick look-ups in both directions.
+class IdCodec:
+    """All users or all items of a model, position = index, with fast look-ups in both directions.
 
     Attributes:
-        values: what travels for each index.
+        values: the JSON value of each index.
     """
 
     def __init__(self, ids: pa.Array) -> None:
         self._type = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
         self._kind = _kind_of(self._type)
-        self._hexadecimal = False
-        self.values: list[Any] = self._travelling(ids.cast(self._type))
+        self.values: list[Any] = self._encoded(ids.cast(self._type))
         self._index = {value: index for index, value in enumerate(self.values)}
 
     def __len__(self) -> int:
@@ -35,7 +34,7 @@ class WireIds:
     def find(self, value: Any) -> int | None:
         """Return the index of an id as it stands in JSON, None when there is no such id.
 
-        A number never means a text nor a truth value a number: 1, "1", 1.0 and true are four different ids.
+        A number never means a string nor a boolean a number: 1, "1", 1.0 and true are four different ids.
         """
         if self._kind is float and type(value) is int and abs(value) <= 2**53:
             value = float(value)
@@ -47,27 +46,32 @@ class WireIds:
     def find_text(self, text: str) -> int | None:
         """Return the index of an id as it stands in a URL, None when there is no such id."""
         if self._kind is int:
-            return self._index.get(int(text)) if _WHOLE_NUMBER.fullmatch(text) else None
+            return self._index.get(int(text)) if _INTEGER.fullmatch(text) else None
         if self._kind is float:
-            return self.find(_number(text))
+            try:
+                return self.find(float(text))
+            except ValueError:
+                return None
         if self._kind is bool:
             return self._index.get({"true": True, "false": False}.get(text.lower()))
         return self.find(text)
 
     @cached_property
     def texts(self) -> pa.Array:
-        """The ids as texts, for searching."""
+        """The ids as strings, for searching."""
         return pa.array([value if isinstance(value, str) else str(value) for value in self.values], pa.large_string())
 
-    def _travelling(self, ids: pa.Array) -> list[Any]:
+    def _encoded(self, ids: pa.Array) -> list[Any]:
         raw: list[Any] = ids.to_pylist()
         if self._kind is float:
             return [value if math.isfinite(value) else str(value) for value in raw]
         if self._kind is not None:
             return raw
         if _is_bytes(self._type):
-            self._hexadecimal = not all(_is_utf8(value) for value in raw)
-            return [value.hex() if self._hexadecimal else value.decode() for value in raw]
+            try:
+                return [value.decode() for value in raw]
+            except UnicodeDecodeError:
+                return [value.hex() for value in raw]
         try:
             texts: list[Any] = pc.cast(ids, pa.string()).to_pylist()
             return texts
@@ -75,7 +79,7 @@ class WireIds:
             return [str(value) for value in raw]
 
     def _find_other_spelling(self, text: str) -> int | None:
-        """Return the index of an id that the text names in another way than ours, such as T between date and time."""
+        """Return the index of an id written in another way than ours, such as T between date and time."""
         if _is_bytes(self._type):
             return None
         try:
@@ -86,33 +90,17 @@ class WireIds:
 
 
 def _kind_of(kind: pa.DataType) -> type | None:
-    """Return the Python type that ids of an Arrow type travel as, None for those that need a text form."""
+    """Return the Python type that carries ids of an Arrow type, None for those that become strings."""
     if pa.types.is_boolean(kind):
         return bool
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_floating(kind):
         return float
-    texts = (pa.string(), pa.large_string(), pa.string_view())
-    return str if kind in texts else None
+    strings = (pa.string(), pa.large_string(), pa.string_view())
+    return str if kind in strings else None
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
     return any(test(kind) for test in tests)
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 # In the order they are joined; each uses only names of those before it while it loads.
 SCRIPTS = (
-    *("dom.js", "api.js", "states.js", "combobox.js", "lists.js", "reasons.js", "curve.js", "card.js"),
-    *("route.js", "asking.js", "fields.js", "app.js"),
+    *("dom.js", "api.js", "states.js", "combobox.js", "lists.js", "reasons.js", "curve.js", "model-card.js"),
+    *("route.js", "users.js", "fields.js", "app.js"),
 )
 
 

@@ -9,15 +9,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 
-class Shelf:
-    """Things with one or more texts each, in the order in which they are shown."""
+class SearchIndex:
+    """Users or items by their ids and titles, in the order in which they are shown."""
 
     def __init__(self, texts: Sequence[pa.Array], counts: NDArray[Any], *, popular_first: bool) -> None:
-        """Keep the texts in lower case.
+        """Build the index.
 
         Args:
-            texts: one array per kind of text (id, title), a text per thing.
-            counts: how often each thing occurs in the history.
+            texts: one array per searched column (id, title), position = index.
+            counts: how many interactions each entry has.
             popular_first: whether the most frequent come first; otherwise the order of the index.
         """
         self.counts = counts

@@ -1,4 +1,4 @@
-"""Running the application under uvicorn: signals, logs, and a stop that lets answers finish."""
+"""Runs the application under uvicorn: signals, logs, and a stop that lets answers finish."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ _CONNECTIONS_WAITING = 2048
 
 
 class Server(uvicorn.Server):
-    """A server that exchanges its model on SIGHUP and ends with a plain return on SIGTERM and SIGINT."""
+    """A server that reloads its model on SIGHUP and returns normally on SIGTERM and SIGINT."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -34,8 +34,13 @@ class Server(uvicorn.Server):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.slot.load_soon)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop, several times a second: also when the first model cannot be loaded."""
+        slot = self.service.slot
+        return await super().on_tick(counter) or (slot.current is None and slot.failure is not None)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop once what is under way is answered; at the second SIGINT, at once."""
+        """Stop once the requests under way are answered; at the second SIGINT, at once."""
         del frame
         self.service.stopping = True  # /readyz says so from now on
         if self.should_exit and sig == signal.SIGINT:
@@ -61,7 +66,7 @@ def serve(
         port: port to listen on; 0 takes any that is free.
         settings: limits of the service.
         tokens: its secrets; those of the environment by default.
-        threads: for the arithmetic of one call; half of the cores by default, since calls run beside each other.
+        threads: threads of one computation; half of the cores by default, since computations run beside each other.
         graceful_seconds: how long answers under way may take after the signal to stop.
 
     Raises:
@@ -72,8 +77,7 @@ def serve(
     check_address(host, tokens)
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
     _log_to_stderr()
-    servers: list[Server] = []
-    app = create_app(run, settings, tokens, on_failed_start=lambda: _stop(servers))
+    app = create_app(run, settings, tokens)
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
@@ -87,15 +91,9 @@ def serve(
         backlog=_CONNECTIONS_WAITING,
         ws="none",
     )
-    servers.append(Server(config, service))
-    servers[0].run()
+    Server(config, service).run()
     if service.slot.current is None and service.slot.failure is not None:
         raise service.slot.failure
-
-
-def _stop(servers: list[Server]) -> None:
-    for server in servers:
-        server.should_exit = True
 
 
 def _log_to_stderr() -> None:

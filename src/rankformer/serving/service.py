@@ -1,126 +1,103 @@
-"""`Service`: the parts that requests share, and the way from a caller's ids to an answer in a thread."""
+"""`Service`: the state that requests share, and the bounded way from a request to a thread that answers it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankformer.serving.batching import MicroBatcher
+from rankformer.scoring.recommender import RankingOptions
+from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
+from rankformer.serving.errors import ApiError, unknown
 from rankformer.serving.metrics import Metrics
-from rankformer.serving.model_slot import ModelSlot
-from rankformer.serving.problems import Problem, invalid, turned_away, unknown
-from rankformer.serving.served_model import Entry, ServedModel, Wish
-from rankformer.serving.settings import ServiceSettings, Tokens
-from rankformer.serving.workers import Closed, Full, Workers
+from rankformer.serving.model import Entry, ModelSlot, ServedModel
+from rankformer.serving.settings import ServiceSettings
 
 T = TypeVar("T")
-Group = tuple[ServedModel, Wish]
+Find = Callable[[Any], int | None]
 
 
 class Service:
     """One running service; belongs to one event loop."""
 
-    def __init__(self, path: Path, settings: ServiceSettings, tokens: Tokens) -> None:
+    def __init__(self, path: Path, settings: ServiceSettings) -> None:
         self.settings = settings
-        self.tokens = tokens
         self.metrics = Metrics()
         self.slot = ModelSlot(path, self.metrics)
-        self.workers = Workers(settings.workers, settings.waiting, "worker")
+        self._workers = WorkerPool(settings.workers, settings.waiting)
         # Without batching single users have threads and a queue of the same size of their own.
-        self._singles = Workers(settings.workers, settings.queue_size, "single")
-        self._batcher = MicroBatcher[Group, list[Entry]](
-            lambda group, users: group[0].lists(users, group[1]),
+        self._singles = WorkerPool(settings.workers, settings.queue_size)
+        self._batcher = MicroBatcher[tuple[ServedModel, RankingOptions], list[Entry]](
+            lambda key, users: key[0].lists(users, key[1]),
             batch_size=settings.batch_size,
             queue_size=settings.queue_size,
-            on_batch=self.metrics.batched,
+            on_batch=self.metrics.batch_users.observe,
         )
-        self.metrics.watch_queue(lambda: len(self._batcher))
+        self.metrics.queue_length.set_function(lambda: len(self._batcher))
         self.stopping = False
 
-    def close(self) -> None:
-        """Turn away whatever still comes."""
+    async def close(self) -> None:
+        """Reject whatever still comes."""
         self.stopping = True
-        self._batcher.close()
-        self._singles.close()
-        self.workers.close()
-        self.slot.close()
+        for queue in (self._batcher, self._singles, self._workers):
+            queue.close()
+        await self.slot.close()
 
     @property
     def model(self) -> ServedModel:
         """The model that answers now; take it once per request."""
         model = self.slot.current
         if model is None:
-            raise self.turned_away(503, "starting", "the model is still being loaded")
+            raise self.rejected(503, "starting", "the model is still being loaded")
         return model
 
-    def turned_away(self, status: int, code: str, message: str) -> Problem:
-        """Return the counted answer to one who should come again."""
-        self.metrics.rejected(code)
-        return turned_away(status, code, message, self.settings.retry_after)
+    def rejected(self, status: int, code: str, message: str) -> ApiError:
+        """Return the counted error for a request that may be repeated a little later."""
+        self.metrics.rejections.labels(code).inc()
+        return ApiError(status, code, message, {"Retry-After": str(self.settings.retry_after)})
 
-    async def list_of(self, model: ServedModel, user: int, wish: Wish) -> list[Entry]:
-        """Return the ranked list of one user, together with others who wait where batching is on."""
+    async def list_of(self, model: ServedModel, user: int, options: RankingOptions) -> list[Entry]:
+        """Return the ranked list of one user, computed together with others who wait where batching is on."""
         if self.settings.batching:
-            return await self._admitted(self._batcher.ask((model, wish), user))
-        return (await self._admitted(self._singles.run(model.lists, [user], wish)))[0]
+            return await self._admitted(self._batcher.submit((model, options), user))
+        return (await self._admitted(self._singles.run(model.lists, [user], options)))[0]
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what a heavy call returns, run in one of a few threads."""
-        return await self._admitted(self.workers.run(function, *arguments))
+        return await self._admitted(self._workers.run(function, *arguments))
 
     async def _admitted(self, answer: Awaitable[T]) -> T:
         try:
             return await answer
-        except Full:
-            raise self.turned_away(429, "too_many_requests", "too many requests wait already") from None
-        except Closed:
-            raise self.turned_away(503, "stopping", "the service is stopping") from None
+        except QueueFullError:
+            raise self.rejected(429, "too_many_requests", "too many requests wait already") from None
+        except ClosedError:
+            raise self.rejected(503, "stopping", "the service is stopping") from None
 
-    def known_user(self, found: int | None, asked: object) -> int:
-        """Return the index that was found for a user, or refuse the one that was asked for."""
-        return self._known("user", found, asked)
+    def known(self, kind: str, find: Find, raw_id: Any) -> int:
+        """Return the index of a user or item (`kind`), or raise the error for one that is not known."""
+        index = find(raw_id)
+        if index is None:
+            self.metrics.unknown_ids.labels(kind).inc()
+            raise unknown(kind, raw_id)
+        return index
 
-    def known_item(self, found: int | None, asked: object) -> int:
-        """Return the index that was found for an item, or refuse the one that was asked for."""
-        return self._known("item", found, asked)
+    def split(self, kind: str, find: Find, raw_ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
+        """Return the indices of the ids that are known, duplicates kept, and the ids of the others."""
+        found = [(raw_id, find(raw_id)) for raw_id in raw_ids]
+        missing = [raw_id for raw_id, index in found if index is None]
+        self.metrics.unknown_ids.labels(kind).inc(len(missing))
+        return [index for _, index in found if index is not None], missing
 
-    def _known(self, kind: str, found: int | None, asked: object) -> int:
-        if found is None:
-            self.metrics.unknown(kind)
-            raise unknown(kind, asked)
-        return found
+    def options(
+        self, find: Find, k: int, include_seen: bool, allow: Sequence[Any] | None, block: Sequence[Any] | None
+    ) -> RankingOptions:
+        """Return a request's options in item indices; `find` looks an item up."""
+        return RankingOptions(k, include_seen, self._filter("allow", find, allow), self._filter("block", find, block))
 
-    def check_k(self, k: int) -> None:
-        """Refuse a list that is longer than allowed."""
-        if k > self.settings.max_k:
-            raise invalid(f"k: at most {self.settings.max_k} places may be asked for")
-
-    def check_length(self, name: str, values: Sequence[Any] | None, limit: int) -> None:
-        """Refuse a list of ids that is longer than allowed."""
-        if values is not None and len(values) > limit:
-            raise invalid(f"{name}: at most {limit} entries are allowed; found {len(values)}")
-
-    def wish(
-        self,
-        find: Callable[[Any], int | None],
-        k: int,
-        include_seen: bool,
-        allow: Sequence[Any] | None,
-        block: Sequence[Any] | None,
-    ) -> Wish:
-        """Return what a caller asks for, checked and in item indices; `find` looks an item up."""
-        self.check_k(k)
-        return Wish(k, include_seen, self._filter("allow", find, allow), self._filter("block", find, block))
-
-    def _filter(
-        self, name: str, find: Callable[[Any], int | None], raw_ids: Sequence[Any] | None
-    ) -> tuple[int, ...] | None:
+    def _filter(self, name: str, find: Find, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
         """Return the known items of a filter; as in the library, one in which nothing is known is refused."""
         if raw_ids is None:
             return None
-        self.check_length(name, raw_ids, self.settings.max_filter)
-        found = [find(raw_id) for raw_id in raw_ids]
-        known = sorted({index for index in found if index is not None})
-        self.metrics.unknown("item", sum(index is None for index in found))
-        if raw_ids and not known:
-            raise Problem(404, "unknown_item", f"the model knows no item of {name}")
-        return tuple(known)
+        indices, _ = self.split("item", find, raw_ids)
+        if raw_ids and not indices:
+            raise ApiError(404, "unknown_item", f"the model knows no item of {name}")
+        return tuple(sorted(set(indices)))

@@ -1,4 +1,4 @@
-"""What a service may be told: its limits, its secrets, and where it may listen."""
+"""Settings of the service: its limits, its tokens, and where it may listen."""
 
 import ipaddress
 import os
@@ -22,10 +22,10 @@ class ServiceSettings(Settings):
     """Longest list that may be asked for."""
     max_users: int = Field(default=1000, ge=1)
     """Most users in one batch."""
-    max_places: int = Field(default=100_000, ge=1)
-    """Most places in all lists of one batch together: users times k."""
+    max_batch_items: int = Field(default=100_000, ge=1)
+    """Most items in all lists of one batch together: users times k."""
     max_history: int = Field(default=1000, ge=1)
-    """Most items in the history of a made-up user."""
+    """Most items in the history of a new user."""
     max_filter: int = Field(default=1000, ge=1)
     """Most ids in an allow or block list."""
     max_listed: int = Field(default=1000, ge=1)
@@ -39,21 +39,21 @@ class ServiceSettings(Settings):
     request_timeout: float = Field(default=30.0, gt=0)
     """Seconds within which an answer must be found."""
     max_in_flight: int = Field(default=1024, ge=1)
-    """Most requests at once; the next ones are turned away."""
+    """Most requests at once; the next ones are rejected."""
     batching: bool = True
     """Whether requests for single users that wait at the same time are answered together."""
     batch_size: int = Field(default=64, ge=1)
     """Most single users answered together."""
     queue_size: int = Field(default=256, ge=1)
-    """Most single users waiting to be answered; the next ones are turned away."""
+    """Most single users waiting to be answered; the next ones are rejected."""
     workers: int = Field(default=2, ge=1)
     """Threads for everything but batched single users."""
     waiting: int = Field(default=32, ge=0)
-    """Most calls waiting for such a thread; the next ones are turned away."""
+    """Most calls waiting for such a thread; the next ones are rejected."""
     retry_after: int = Field(default=1, ge=1)
-    """Seconds after which one who was turned away may try again."""
+    """Seconds after which a rejected request may be repeated."""
     access_log: bool = True
-    """Whether each request leaves a line in the log."""
+    """Whether each request is logged."""
     allowed_hosts: tuple[str, ...] = ()
     """Names besides those of this machine under which a service without a token may be addressed."""
 

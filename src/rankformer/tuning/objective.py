@@ -1,6 +1,7 @@
-"""One trial: train with given settings, watch the validations, stop early when it is not worth going on.
+"""One trial: train with given settings, follow the validations, stop early when it is not worth continuing.
 
-Only the training and validation parts come here, so no trial can look at the test part.
+Only the training and validation parts come here, so no trial can look at the test part. Which settings to try next, and
+which trainings to stop, is the business of `strategy`.
 """
 
 import hashlib
@@ -8,27 +9,77 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.errors import ConfigError, DataError, RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Model
-from rankformer.training.settings import TrainingSettings
-from rankformer.training.trainer import Event
-from rankformer.tuning.advice import Judge
-from rankformer.tuning.trials import Trial
+from rankformer.models.trained import TrainedModel
+from rankformer.runs.sequence import fit_and_evaluate
+from rankformer.runs.training_log import history_of, read_log
 
 DEFAULT_METRIC = "ndcg@20"
 RUNNING = "running"
 
 # What a bad choice of settings can do; anything else is a mistake of ours and must be seen.
 FAILURES = (TrainingError, ConfigError, MemoryError, torch.OutOfMemoryError)
+
+State = Literal["complete", "pruned", "failed"]
+Validations = Mapping[int, float]  # value by epoch
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a search and its result.
+
+    Attributes:
+        number: its position in the search, from 0; number 0 is the model's defaults.
+        state: complete; pruned, stopped since others were better at the same epoch; or failed.
+        settings: the values that were searched, by name.
+        value: the best validation, None if it failed.
+        epoch: the epoch of that validation, None for models without epochs.
+        validations: value at each validation, by epoch.
+        seconds: how long it took.
+        problem: why it failed, empty otherwise.
+    """
+
+    number: int
+    state: State
+    settings: dict[str, Any]
+    value: float | None = None
+    epoch: int | None = None
+    validations: Validations = field(default_factory=dict)
+    seconds: float = 0.0
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trial as values that JSON can hold."""
+        return {**asdict(self), "validations": [[epoch, value] for epoch, value in self.validations.items()]}
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Trial":
+        """Return the trial that `to_json` described, or raise a RunFolderError."""
+        try:
+            validations = {int(epoch): float(value) for epoch, value in content["validations"]}
+            trial = cls(**{**content, "validations": validations})
+        except (TypeError, ValueError, KeyError) as error:
+            raise RunFolderError(f"a trial in it cannot be read ({error})") from error
+        if trial.state not in get_args(State) or (trial.value is None) != (trial.state == "failed"):
+            raise RunFolderError(f"trial {trial.number} in it is {trial.state} with the value {trial.value}")
+        return trial
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """Return the complete trial with the highest value, the earliest of equals; None without any."""
+    complete = [trial for trial in trials if trial.state == "complete" and trial.value is not None]
+    return max(complete, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
 
 
 class Pruned(Exception):
@@ -46,8 +97,8 @@ class TuningData:
     Attributes:
         name: what the data is called.
         fingerprint: of the whole split.
-        train: pairs to learn from.
-        valid: pairs that decide which settings are better.
+        train: interactions to learn from.
+        valid: interactions that decide which settings are better.
     """
 
     name: str
@@ -67,13 +118,13 @@ class Objective:
     """The value of settings.
 
     Attributes:
-        method: the model.
+        method: the model class.
         data: training and validation part.
         fixed: settings that are the same in all trials.
         seed: of every training.
         folder: for the log and checkpoint of the trial that runs.
         device: where to compute.
-        on_event: told of each epoch and validation.
+        on_event: called with each event of a training.
         deadline: `time.monotonic()` at which to stop, None for never.
     """
 
@@ -83,12 +134,12 @@ class Objective:
     seed: int
     folder: Path
     device: str = "cpu"
-    on_event: Callable[[Event], None] = lambda event: None
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None
     deadline: float | None = None
 
     @cached_property
     def metric(self) -> str:
-        """What is maximised."""
+        """What is maximized."""
         return str(getattr(self.method.settings_class(**self.fixed), "metric", DEFAULT_METRIC))
 
     @property
@@ -96,108 +147,84 @@ class Objective:
         """Whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def run(self, settings: dict[str, Any], earlier: Sequence[Trial]) -> Trial:
-        """Return the next trial after the earlier ones, trained with these settings.
+    def run(
+        self,
+        number: int,
+        settings: dict[str, Any],
+        falls_behind: Callable[[Validations], bool] = lambda validations: False,
+    ) -> Trial:
+        """Return the trial with these settings; a training that was cut off continues from its checkpoint.
+
+        Args:
+            number: of the trial.
+            settings: over the fixed ones.
+            falls_behind: whether to stop a training with these validations.
 
         Raises:
-            TimeIsUp: the deadline has passed; the same call goes on from the checkpoint.
+            TimeIsUp: the deadline has passed; the same call continues.
         """
-        number, started = len(earlier), time.perf_counter()
-        watch = _Watch(self, earlier)
+        started = time.perf_counter()
+        training = _Training(self, self._folder_for(number, settings), falls_behind)
         try:
             model = self.method(seed=self.seed, device=self.device, **{**self.fixed, **settings})
-            watch.begin(model, settings)
-            self._fit(model, watch)
-            trial = self._completed(number, settings, model)
+            trial = Trial(number, "complete", settings, *training.complete(model))
         except Pruned:
-            epoch = _best_epoch(watch.validations)
-            trial = Trial(number, "pruned", settings, watch.validations[epoch], epoch, watch.validations)
+            trial = Trial(number, "pruned", settings, *training.best())
         except FAILURES as problem:
             message = " ".join(str(problem).split()) or type(problem).__name__
-            trial = Trial(number, "failed", settings, validations=watch.validations, problem=message)
+            trial = Trial(number, "failed", settings, validations=training.history.validations, problem=message)
         # A resumed training has seconds behind it that this process did not spend.
-        return replace(trial, seconds=round(max(time.perf_counter() - started, watch.seconds), 3))
+        return replace(trial, seconds=round(max(time.perf_counter() - started, training.history.seconds), 3))
 
-    def _fit(self, model: Model, watch: "_Watch") -> None:
-        arguments: dict[str, Any] = {"run_folder": watch.folder, "on_event": watch}
-        try:
-            model.fit(self.data.train, self.data.valid, resume=True, **arguments)
-        except (RunFolderError, json.JSONDecodeError):
-            # A checkpoint that is damaged saves nothing; without it the trial ends the same, only later.
-            shutil.rmtree(watch.folder, ignore_errors=True)
-            model.fit(self.data.train, self.data.valid, resume=False, **arguments)
-
-    def _completed(self, number: int, settings: dict[str, Any], model: Model) -> Trial:
-        validations = _validations(model.log, self.metric)
-        if isinstance(model.settings, TrainingSettings):
-            epoch = _best_epoch(validations)
-            return Trial(number, "complete", settings, validations[epoch], epoch, validations)
-        # Without epochs there is nothing that a validation could have chosen.
-        measured = evaluate(model, self.data.valid, metrics=[self.metric], mask="train")
-        return Trial(number, "complete", settings, measured.metrics[self.metric])
-
-
-@dataclass
-class _Watch:
-    """Follows one training by its events, and ends it when that is due.
-
-    Attributes:
-        objective: what the trial is for.
-        earlier: the trials before it.
-        validations: values by epoch, those from before a checkpoint that was resumed among them.
-        seconds: that the training took so far, in all processes.
-        folder: of its log and checkpoint.
-        epochs: after which it ends anyway; 0 for methods without epochs, which have no checkpoints either.
-    """
-
-    objective: Objective
-    earlier: Sequence[Trial]
-    validations: dict[int, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    folder: Path = Path()
-    epochs: int = 0
-
-    def begin(self, model: Model, settings: dict[str, Any]) -> None:
-        """Prepare for a training; what another trial left behind is removed."""
-        running = self.objective.folder / RUNNING
-        self.folder = running / f"{len(self.earlier)}-{_short_hash(settings)}"
+    def _folder_for(self, number: int, settings: dict[str, Any]) -> Path:
+        """Return the folder of a trial; what another trial left behind is removed."""
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        running = self.folder / RUNNING
+        folder = running / f"{number}-{digest[:12]}"
         for other in running.iterdir() if running.is_dir() else ():
-            if other != self.folder:
+            if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
-        if isinstance(model.settings, TrainingSettings):
-            self.epochs = model.settings.epochs
-            self.judge = Judge(self.earlier, model.settings.validate_every)
-        self.begun = False
+        return folder
 
-    def __call__(self, event: Event) -> None:
+
+class _Training:
+    """One training, followed by its events and ended when that is due."""
+
+    def __init__(self, objective: Objective, folder: Path, falls_behind: Callable[[Validations], bool]) -> None:
+        self.objective, self.folder, self.falls_behind = objective, folder, falls_behind
+        self.history = history_of([])
+        self.epochs = 0  # after which it ends anyway; models without epochs are not stopped either
+
+    def complete(self, model: Model) -> tuple[float, int | None, Validations]:
+        """Return value, epoch and validations once the model is trained."""
+        self.epochs = model.settings.epochs if isinstance(model, TrainedModel) else 0
+        train, valid = self.objective.data.train, self.objective.data.valid
+        parts = Parts(train, valid, valid.rows(np.arange(0)))
+        self.history = fit_and_evaluate(
+            model, parts, folder=self.folder, resume=True, on_event=self.note, restart_if_damaged=True
+        ).history
+        if self.epochs:
+            return self.best()
+        # Without epochs there is nothing that a validation could have chosen.
+        metric = self.objective.metric
+        return evaluate(model, valid, metrics=[metric], mask="train").metrics[metric], None, {}
+
+    def best(self) -> tuple[float, int, Validations]:
+        """Return value, epoch and all validations so far."""
+        validations = self.history.validations
+        epoch = max(validations, key=lambda epoch: validations[epoch])
+        return validations[epoch], epoch, validations
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Follow an event; raise Pruned or TimeIsUp to end the training."""
         self.objective.on_event(event)
-        self.seconds = event["seconds"]
         if not self.epochs:
             return
-        if not self.begun:
-            self.begun, self.validations = True, self._before(event)
         if event["event"] == "validation":
-            self.validations[event["epoch"]] = event[self.objective.metric]
-            if event["epoch"] < self.epochs and self.judge.stops(self.validations):
+            # The log also has what came before a checkpoint that was resumed.
+            self.history = history_of(read_log(self.folder))
+            if self.history.epochs < self.epochs and self.falls_behind(self.history.validations):
                 raise Pruned
-        # After a validation its checkpoint is still to be written; the event of the next epoch has it behind it.
+        # After a validation its checkpoint is still to be written; at the next epoch's event it is there.
         elif self.objective.time_is_up:
             raise TimeIsUp
-
-    def _before(self, event: Event) -> dict[int, float]:
-        """Return the validations of a resumed training from before its checkpoint, which no event repeats."""
-        lines = (self.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        earlier = [json.loads(line) for line in lines]
-        return _validations([each for each in earlier if each["epoch"] < event["epoch"]], self.objective.metric)
-
-
-def _best_epoch(validations: Mapping[int, float]) -> int:
-    return max(validations, key=lambda epoch: validations[epoch])
-
-
-def _validations(log: Sequence[Event], metric: str) -> dict[int, float]:
-    return {event["epoch"]: event[metric] for event in log if event["event"] == "validation"}
-
-
-def _short_hash(settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]

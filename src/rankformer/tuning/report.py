@@ -3,99 +3,67 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import asdict
+from typing import Any
 
-from rankformer.files import write_bytes_atomic
+from rankformer.files import atomic_path, write_bytes_atomic
+from rankformer.models.registry import MODELS
+from rankformer.runs.configuration import write_configuration
+from rankformer.tuning.objective import Trial
 from rankformer.tuning.study import Study
-from rankformer.tuning.trials import Trial
 
 CONFIG, TABLE, PICTURE = "best.toml", "trials.csv", "trials.png"
-HEADINGS = ("trial", "state", "value", "epoch", "seconds")
 
 
-class Commands(NamedTuple):
-    """What to type, noted in the configuration.
-
-    Attributes:
-        search: does the same search.
-        training: trains with the configuration.
-    """
-
-    search: str
-    training: str
-
-
-def write_reports(study: Study, commands: Commands, data: Mapping[str, Any]) -> None:
+def write_reports(study: Study, commands: Sequence[str], data: Mapping[str, Any]) -> None:
     """Write the table, and the configuration once a trial is complete, each in one step.
 
     Args:
         study: the search.
-        commands: to be noted in the configuration.
+        commands: how to search again and how to train, noted in the configuration.
         data: how to read DATA, for the configuration.
     """
     folder = study.objective.folder
     write_bytes_atomic(folder / TABLE, table_text(study).encode())
     if study.best is not None:
-        write_bytes_atomic(folder / CONFIG, config_text(study, study.best, commands, data).encode())
-
-
-def table_rows(study: Study) -> list[dict[str, Any]]:
-    """Return one dictionary per trial, in order: number, state, value, epoch, seconds, settings and problem."""
-    return [
-        {
-            "trial": trial.number,
-            "state": trial.state,
-            "value": trial.value,
-            "epoch": trial.epoch,
-            "seconds": trial.seconds,
-            **{name: trial.settings[name] for name in study.space},
-            "problem": trial.problem,
-        }
-        for trial in study.trials
-    ]
+        _write_configuration(study, study.best, commands, data)
 
 
 def table_text(study: Study) -> str:
-    """Return the trials as csv."""
+    """Return the trials as csv: number, state, value, epoch, seconds, settings and problem."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*HEADINGS, *study.space, "problem"], lineterminator="\n")
+    headings = ["trial", "state", "value", "epoch", "seconds", *study.space, "problem"]
+    writer = csv.DictWriter(text, headings, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table_rows(study))
+    writer.writerows({**asdict(trial), "trial": trial.number, **trial.settings} for trial in study.trials)
     return text.getvalue()
 
 
+def document(study: Study, finished: bool) -> dict[str, Any]:
+    """Return the whole search as plain values, for `tune --json`."""
+    aim, best = study.objective, study.best
+    return {
+        "study": str(aim.folder),
+        "finished": finished,
+        "model": aim.method.name,
+        "data": {"name": aim.data.name, "fingerprint": aim.data.fingerprint},
+        "seed": aim.seed,
+        "metric": aim.metric,
+        "fixed": dict(aim.fixed),
+        "space": study.identity()["search space"],
+        "best": None if best is None else {**best.to_json(), "settings": best_settings(study, best)},
+        "config": None if best is None else str(aim.folder / CONFIG),
+        "trials": [trial.to_json() for trial in study.trials],
+    }
+
+
 def best_settings(study: Study, best: Trial) -> dict[str, Any]:
-    """Return the settings of a trial that are not the method's defaults anyway."""
+    """Return the settings of a trial that are not the model's defaults anyway."""
     kind = study.objective.method.settings_class
     chosen = kind(**{**study.objective.fixed, **best.settings})
     return chosen.model_dump(mode="json", exclude_defaults=True)
-
-
-def config_text(study: Study, best: Trial, commands: Commands, data: Mapping[str, Any]) -> str:
-    """Return a configuration for `rankformer train --config`, with the search that found it noted above."""
-    aim = study.objective
-    settings = best_settings(study, best)
-    # TOML has no word for none; such settings go on the command line.
-    unsaid = [f" --set {name}=none" for name, value in settings.items() if value is None]
-    lines = [
-        f"# {aim.method.name} on {aim.data.name}: {aim.metric} {best.value:.6f} on the validation part, "
-        f"{_epoch_words(best)}trial {best.number}.",
-        f"# Found by {_count_words(study.trials)}, seed {aim.seed}; the test part was not looked at.",
-        f"# Split {aim.data.fingerprint}",
-        "#",
-        f"#     {commands.search}",
-        f"#     {commands.training}{''.join(unsaid)}",
-        "",
-        f"model = {_toml(aim.method.name)}",
-        f"seed = {aim.seed}",
-    ]
-    for heading, table in (("settings", settings), ("data", data)):
-        said = {name: value for name, value in table.items() if value is not None}
-        if said or heading == "settings":
-            lines += ["", f"[{heading}]", *(f"{name} = {_toml(value)}" for name, value in said.items())]
-    return "\n".join(lines) + "\n"
 
 
 def relative_difference(study: Study) -> float | None:
@@ -106,25 +74,27 @@ def relative_difference(study: Study) -> float | None:
     return study.best.value / first - 1
 
 
-def _epoch_words(best: Trial) -> str:
-    return "" if best.epoch is None else f"epoch {best.epoch}, "
-
-
-def _count_words(trials: Sequence[Trial]) -> str:
-    counts = {state: sum(trial.state == state for trial in trials) for state in ("pruned", "failed")}
-    beside = [f"{count} {state}" for state, count in counts.items() if count]
-    return f"{len(trials)} trials" + (f" ({', '.join(beside)})" if beside else "")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, bool | str):
-        # JSON's texts and truth values are TOML's, but for one control character that TOML wants escaped.
-        return json.dumps(value).replace("\x7f", "\\u007f")
-    return repr(value)
-
-
-def picture_path(study: Study) -> Path:
-    """Return where the picture goes."""
-    return study.objective.folder / PICTURE
+def _write_configuration(study: Study, best: Trial, commands: Sequence[str], data: Mapping[str, Any]) -> None:
+    """Write a configuration for `rankformer train --config`, with the search that found it noted above."""
+    aim = study.objective
+    counts = Counter(trial.state for trial in study.trials)
+    others = ", ".join(f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state])
+    comment = [
+        f"{aim.method.name} on {aim.data.name}: {aim.metric} {best.value:.6f} on the validation part, "
+        f"{'' if best.epoch is None else f'epoch {best.epoch}, '}trial {best.number}.",
+        f"Found by {len(study.trials)} trials{f' ({others})' if others else ''}, seed {aim.seed}; "
+        "the test part was not looked at.",
+        f"Split {aim.data.fingerprint}",
+        "",
+        *(f"    {command}" for command in commands),
+    ]
+    reading = [f"{name} = {json.dumps(value)}" for name, value in data.items() if value is not None]
+    with atomic_path(aim.folder / CONFIG) as temporary:
+        known = MODELS.get(aim.method.name) is aim.method
+        model = aim.method.name if known else f"{aim.method.__module__}:{aim.method.__qualname__}"
+        settings, text = best_settings(study, best), "\n".join(comment)
+        write_configuration(temporary, model, settings, seed=aim.seed, comment=text)
+        if reading:
+            # JSON's strings are TOML's, but for one control character that TOML wants escaped.
+            table = "\n".join(["", "[data]", *reading, ""]).replace("\x7f", "\\u007f")
+            temporary.write_text(temporary.read_text(encoding="utf-8") + table, encoding="utf-8")

@@ -1,10 +1,19 @@
-"""The search space of a method: ranges and choices for its settings, each checked against the settings class."""
+"""What is searched: ranges and choices for the settings of a model, each checked against its settings class.
+
+A model's `search_space` and a file for `--space` are written alike:
+
+    setting = {low = 0.01, high = 1.0, log = true}      # a range; log where factors matter more than differences
+    setting = ["normal", "spectral"]                    # one of these
+
+`learning_rate` and `l2` are searched for every model that has them, around its own defaults, unless its space says
+otherwise. What decides the cost of a trial (epochs, dimensions, batches) or the protocol (metric, patience) is searched
+only if a file asks for it: a longer training or a larger model would win without being a better setting.
+"""
 
 import difflib
 import math
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,32 +23,32 @@ from pydantic.fields import FieldInfo
 
 from rankformer.errors import ConfigError
 from rankformer.models.base import Model
-from rankformer.settings import Settings
-from rankformer.tuning.spaces import NOT_SEARCHED, SPACES
+from rankformer.runs.configuration import read_toml
+from rankformer.settings import ModelSettings
 
 Value = bool | int | float | str
+
+# Cost and protocol: left at what the user or the model says.
+_PROTOCOL = {"epochs", "schedule", "batch_size", "clip_norm", "validate_every", "patience", "metric", "activations"}
+NOT_SEARCHED = _PROTOCOL | {"embedding_dim", "hidden_dim", "decoder_dim", "output_dim"}
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole ones only if both ends are whole numbers."""
+    """All numbers from `low` to `high`, both included; only integers if both ends are."""
 
     low: float
     high: float
     log: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
+    def integer(self) -> bool:
+        """Whether only integers are meant."""
         return isinstance(self.low, int)
 
     def contains(self, value: Any) -> bool:
         """Whether a value lies in the range."""
         return isinstance(value, int | float) and self.low <= value <= self.high
-
-    def to_json(self) -> Any:
-        """Return the range as a file for `--space` has it."""
-        return {"low": self.low, "high": self.high, "log": self.log}
 
 
 @dataclass(frozen=True)
@@ -52,31 +61,27 @@ class Choices:
         """Whether a value is among the choices; true is not 1."""
         return any(type(value) is type(choice) and value == choice for choice in self.values)
 
-    def to_json(self) -> Any:
-        """Return the choices as a file for `--space` has them."""
-        return list(self.values)
-
 
 Dimension = Range | Choices
 Space = dict[str, Dimension]
 
 
+def to_json(space: Space) -> dict[str, Any]:
+    """Return a space as a file for `--space` has it."""
+    return {name: list(each.values) if isinstance(each, Choices) else asdict(each) for name, each in space.items()}
+
+
 def space_of(method: type[Model]) -> Space:
-    """Return what is searched for a method by default: what `SPACES` says, or what its settings class suggests."""
-    described = {**_around_defaults(method.settings_class), **SPACES.get(method.name, {})}
-    if method.name not in SPACES:
-        described = {**_suggested(method.settings_class), **described}
-    return make_space(method, described, "the built-in space")
+    """Return what is searched for a model by default: its own space, or what its settings class suggests."""
+    own = method.search_space or _suggested(method.settings_class)
+    return make_space(
+        method, {**own, **_around_defaults(method.settings_class), **method.search_space}, "the built-in space"
+    )
 
 
 def read_space(path: Path, method: type[Model]) -> Space:
     """Return the search space in a TOML file, every name and value of it checked."""
-    try:
-        described = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    described = read_toml(path)
     if not described:
         raise ConfigError(f"{path} names no setting; write lines such as learning_rate = {{low = 0.01, high = 1.0}}")
     return make_space(method, described, str(path))
@@ -86,14 +91,14 @@ def make_space(method: type[Model], described: Mapping[str, Any], origin: str) -
     """Return the space that a table describes.
 
     Args:
-        method: whose settings are meant.
+        method: the model whose settings are meant.
         described: a range or a list of choices for each setting.
         origin: where the table comes from, for error messages.
 
     Raises:
         ConfigError: a setting or key is unknown, or a value is none that the setting may have.
     """
-    fields = method.settings_class.model_fields
+    fields = method.settings_class.hyperparameter_fields()
     if "metric" in described:
         raise ConfigError(f"{origin}: trials are compared by the metric, so it cannot vary; use --set metric=NAME")
     for name in described:
@@ -165,8 +170,8 @@ def _number_type(field: FieldInfo) -> type[int] | type[float] | None:
     return int if kinds == {int} else float if kinds == {float} else None
 
 
-def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
-    """Return the ranges of what nearly every method has: a decade around its step size, two around its penalty."""
+def _around_defaults(settings: type[ModelSettings]) -> dict[str, Any]:
+    """Return the ranges of what nearly every model has: a decade around its learning rate, two around its l2."""
     described: dict[str, Any] = {}
     for name, factor, otherwise in (("learning_rate", 10, 1e-2), ("l2", 100, 1e-4)):
         if name in settings.model_fields:
@@ -175,10 +180,10 @@ def _around_defaults(settings: type[Settings]) -> dict[str, Any]:
     return described
 
 
-def _suggested(settings: type[Settings]) -> dict[str, Any]:
-    """Return what types, bounds and defaults suggest, for a method that `SPACES` does not know."""
-    fields = {name: field for name, field in settings.model_fields.items() if name not in NOT_SEARCHED}
-    found = {name: _suggestion(field) for name, field in fields.items()}
+def _suggested(settings: type[ModelSettings]) -> dict[str, Any]:
+    """Return what types, bounds and defaults suggest, for a model that declares no space."""
+    fields = settings.hyperparameter_fields().items()
+    found = {name: _suggestion(field) for name, field in fields if name not in NOT_SEARCHED}
     return {name: each for name, each in found.items() if each is not None}
 
 

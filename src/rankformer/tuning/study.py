@@ -1,11 +1,11 @@
-"""A search kept in a folder, so that it can be stopped at any moment and taken up again.
+"""A search kept in a folder, so that it can be stopped at any moment and continued.
 
-    study.json    what is searched and every finished trial; sealed, and replaced as a whole after each trial
-    running/      log and checkpoint of the trial that runs
+    study.json    what is searched and every finished trial; checksummed, and replaced as a whole after each trial
+    running/      training log and checkpoint of the trial that runs
     study.lock    held while a process works on the folder; the system lets go of it whatever happens
 
-A process killed at any instant leaves `study.json` with all trials that had finished, and the one that had not goes on
-from its last checkpoint. A search of other data, another model, space or seed is refused. Nothing here can execute.
+A process killed at any instant leaves `study.json` with all trials that had finished, and the one that had not
+continues from its last checkpoint. A search of other data, another model, space or seed is refused.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from typing import Any
 
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.files import sealed_json, unseal_json, write_bytes_atomic
-from rankformer.tuning.advice import propose
-from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp
-from rankformer.tuning.space import Space
-from rankformer.tuning.trials import Trial, best_of
+from rankformer.files import write_bytes_atomic
+from rankformer.runs.checksums import checksummed_json, read_checksummed_json
+from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial, best_of
+from rankformer.tuning.space import Space, to_json
+from rankformer.tuning.strategy import Pruner, propose
 
 FORMAT = 1
 STUDY, LOCK = "study.json", "study.lock"
@@ -61,20 +61,16 @@ class Study:
             "data": aim.data.fingerprint,
             "seed": aim.seed,
             "fixed settings": dict(aim.fixed),
-            "search space": {name: dimension.to_json() for name, dimension in self.space.items()},
+            "search space": to_json(self.space),
         }
 
     def load(self) -> None:
-        """Take up the trials in the folder, if there are any.
-
-        Raises:
-            RunFolderError: the folder holds a damaged search, or another one than this.
-        """
+        """Read the trials in the folder, if there are any; a damaged search, or another one, is a RunFolderError."""
         if not self.path.exists():
             return
-        content = unseal_json(self.path)
+        content = read_checksummed_json(self.path)
         if content.get("format") != FORMAT or not isinstance(content.get("trials"), list):
-            raise RunFolderError(f"{self.path} is no search that this version can read; choose another --out")
+            raise RunFolderError(f"{self.path} is not a search that this version can read; choose another --out")
         self._check_identity(content.get("identity", {}))
         try:
             self.trials[:] = [Trial.from_json(each) for each in content["trials"]]
@@ -84,29 +80,27 @@ class Study:
             raise RunFolderError(f"{self.path}: its trials are not in order; choose another --out")
 
     def search(self, count: int, on_trial: Callable[[Trial], None] = lambda trial: None) -> bool:
-        """Go on until there are `count` trials; return whether there are, False when the time was up before.
+        """Search until there are `count` trials; return whether there are, False when the time was up before.
 
         Args:
             count: trials in all, those that were loaded among them.
-            on_trial: told of each trial once it is on disk.
+            on_trial: called with each trial once it is on disk.
         """
+        aim = self.objective
+        defaults = aim.method.settings_class(**aim.fixed).model_dump()
         while len(self.trials) < count:
-            if self.objective.time_is_up:
+            if aim.time_is_up:
                 return False
-            settings = propose(self.space, self._defaults(), self.objective.seed, self.trials)
+            settings = propose(self.space, defaults, aim.seed, self.trials)
             try:
-                trial = self.objective.run(settings, self.trials)
+                trial = aim.run(len(self.trials), settings, Pruner(self.trials).falls_behind)
             except TimeIsUp:
                 return False
             self.trials.append(trial)
             self._save()
-            shutil.rmtree(self.objective.folder / RUNNING, ignore_errors=True)
+            shutil.rmtree(aim.folder / RUNNING, ignore_errors=True)
             on_trial(trial)
         return True
-
-    def _defaults(self) -> dict[str, Any]:
-        aim = self.objective
-        return aim.method.settings_class(**aim.fixed).model_dump()
 
     def _save(self) -> None:
         content = {
@@ -117,7 +111,7 @@ class Study:
             "versions": installed_versions(),
             "trials": [trial.to_json() for trial in self.trials],
         }
-        write_bytes_atomic(self.path, sealed_json(content))
+        write_bytes_atomic(self.path, checksummed_json(content))
 
     def _check_identity(self, found: dict[str, Any]) -> None:
         wanted = json.loads(json.dumps(self.identity()))  # as it is after a trip to disk
@@ -136,14 +130,7 @@ def open_study(objective: Objective, space: Space) -> Iterator[Study]:
     Raises:
         RunFolderError: another process works on the folder, or it holds another search or none of ours.
     """
-    with _held(objective.folder):
-        study = Study(objective, space)
-        study.load()
-        yield study
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
+    folder = objective.folder
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file; --out needs a folder, choose another name")
     _refuse_foreign(folder)
@@ -153,7 +140,9 @@ def _held(folder: Path) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunFolderError(f"another process searches in {folder}; wait for it, or use another --out") from None
-        yield
+        study = Study(objective, space)
+        study.load()
+        yield study
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -11,7 +11,7 @@ class ServiceError extends Error {
   }
 }
 
-/** Returns what a JSON text says. Whole numbers beyond 2^53 stay exact, since an id may be one. */
+/** Returns the value of a JSON string. Integers beyond 2^53 stay exact, since an id may be one. */
 function readJson(text) {
   return JSON.parse(text, (key, value, context) => {
     const exact = typeof value !== "number" || Number.isSafeInteger(value) || !/^-?\d+$/.test(context?.source ?? "");
@@ -19,7 +19,7 @@ function readJson(text) {
   });
 }
 
-/** Returns the JSON text of a value, the other way round. */
+/** Returns the JSON string of a value, the other way round. */
 const writeJson = (value) =>
   JSON.stringify(value, (key, part) =>
     (typeof part === "bigint" ? (JSON.rawJSON?.(String(part)) ?? Number(part)) : part));

@@ -18,7 +18,7 @@ const detail = new Detail({
   choose: chooseItem,
   close: closeDetail,
   pick,
-  canPick: (item) => model.can.fold_in && !(state.view === "made-up" && state.picks.includes(keyOf(item.item_id))),
+  canPick: (item) => model.can.fold_in && !(state.view === "new-user" && state.picks.includes(keyOf(item.item_id))),
 });
 
 /** Goes to a changed state; a step that Back should undo becomes an entry of the browser's history. */
@@ -30,8 +30,8 @@ function go(changes, { step = false } = {}) {
 
 /** Returns who asks in the present state, or null. */
 function asker() {
-  if (state.view === "made-up") return model.can.fold_in ? madeUpUser(state.picks) : null;
-  return state.user === null ? null : loggedUser(state.user);
+  if (state.view === "new-user") return model.can.fold_in ? newUser(state.picks) : null;
+  return state.user === null ? null : knownUser(state.user);
 }
 
 /** Brings every part of the page in line with the state; what is already right is left alone. */
@@ -39,7 +39,7 @@ function update() {
   if (!model) return;
   showFrame();
   if (state.view === "model") return;
-  const who = writeJson(state.view === "user" ? ["user", state.user] : ["made-up", state.picks]);
+  const who = writeJson(state.view === "user" ? ["user", state.user] : ["new-user", state.picks]);
   const list = writeJson([who, state.length, state.seen]);
   const item = state.item === null ? null : writeJson([who, state.item]);
   const was = asked;
@@ -50,7 +50,7 @@ function update() {
 }
 
 function showFrame() {
-  const views = { user: "to-user", "made-up": "to-made-up", model: "to-model" };
+  const views = { user: "to-user", "new-user": "to-new-user", model: "to-model" };
   for (const [view, id] of Object.entries(views)) {
     const link = byId(id);
     link.href = writeRoute({ ...state, view, item: state.view === view ? state.item : null });
@@ -60,22 +60,22 @@ function showFrame() {
   byId("lists").hidden = state.view === "model";
   byId("card").hidden = state.view !== "model";
   byId("user-pane").hidden = state.view !== "user";
-  byId("made-up-pane").hidden = state.view !== "made-up";
+  byId("new-user-pane").hidden = state.view !== "new-user";
   byId("item-field").hidden = !model.can.fold_in;
   byId("controls").hidden = asker() === null;
   const lengths = [...new Set([...LENGTHS, state.length])].sort((a, b) => a - b);
   byId("length").replaceChildren(...lengths.map((length) =>
     make("option", { selected: length === state.length }, String(length))));
   byId("include-seen").checked = state.seen;
-  const name = { user: state.user, "made-up": "made-up user", model: "the model" }[state.view];
+  const name = { user: state.user, "new-user": "new user", model: "the model" }[state.view];
   document.title = name ? `${name} · rankformer` : "rankformer";
 }
 
-/** Shows whose list it is: the history of a user, or the picks of a made-up one. */
+/** Shows whose list it is: the history of a user, or the picks of a new one. */
 function showWho() {
   const someone = asker();
   byId("results-heading").replaceChildren("Recommended", ...(someone ? [" for ", make("bdi", {}, someone.name)] : []));
-  if (state.view === "made-up") return showPicks();
+  if (state.view === "new-user") return showPicks();
   seenKeys = new Set();
   if (!someone) return panels.history.fill();
   return panels.history.load(async (signal) => {
@@ -102,8 +102,8 @@ function showHistory(answer) {
       make("h2", {}, "History"),
       make("p", { class: "quiet" }, counted(answer.count, "item"))),
     list, ...more, cut && make("p", { class: "quiet" }, cut),
-    model.can.fold_in && make("p", { class: "actions" }, button("Copy to the made-up user", () =>
-      go({ view: "made-up", picks: [...seenKeys], item: null }, { step: true }))));
+    model.can.fold_in && make("p", { class: "actions" }, button("Copy to the new user", () =>
+      go({ view: "new-user", picks: [...seenKeys], item: null }, { step: true }))));
 }
 
 function showPicks() {
@@ -130,15 +130,15 @@ function showPicks() {
 function loadList() {
   const someone = asker();
   if (someone) {
-    const keep = state.view === "made-up" && entries !== null;
+    const keep = state.view === "new-user" && entries !== null;
     return panels.results.load((signal) => someone.list(state, signal), (answer) => {
-      if (state.view === "made-up") showPicks(); // titles may have come with the answer
+      if (state.view === "new-user") showPicks(); // titles may have come with the answer
       showList(answer);
       announce(`${counted(answer.items.length, "recommendation")} for ${someone.name}`);
     }, { keep });
   }
   entries = null;
-  if (state.view === "made-up") {
+  if (state.view === "new-user") {
     return panels.results.fill(emptyBox("Not something this model can do",
       `${model.model} has no rule for somebody outside its training data. Choose a user of the log instead.`));
   }
@@ -155,13 +155,13 @@ function showWelcome(users) {
 
 /** Shows an answer, or the last one again. */
 function showList(answer = null) {
-  const compare = answer !== null && state.view === "made-up" && entries !== null;
+  const compare = answer !== null && state.view === "new-user" && entries !== null;
   const focused = document.activeElement;
   if (answer) {
     entries = answer.items;
     showNote(answer);
   }
-  ranked.show(entries, { seen: seenKeys, compare, pickable: state.view === "made-up" });
+  ranked.show(entries, { seen: seenKeys, compare, pickable: state.view === "new-user" });
   if (entries.length) panels.results.fill(!note.hidden && note, ranked.element);
   else panels.results.fill(emptyBox("Nothing left to recommend",
     state.seen ? "" : "Every item has been seen. “Include seen” brings them back."));
@@ -175,7 +175,7 @@ function showNote({ fallback = false, unknown_items: unknown = [] }) {
   const popular = state.picks.length ? "Nothing that was picked is known to the model" : "Nothing picked yet";
   const words = [
     fallback && `${popular}: these are the most popular items.`,
-    unknown.length > 0 && `Unknown to the model and passed over: ${unknown.map(String).join(", ")}.`,
+    unknown.length > 0 && `Unknown to the model and skipped: ${unknown.map(String).join(", ")}.`,
   ].filter(Boolean);
   note.textContent = words.join(" ");
   note.hidden = !words.length;
@@ -185,9 +185,9 @@ function loadDetail() {
   if (state.item !== null) {
     const someone = asker();
     const key = state.item;
-    const nothing = state.view === "made-up" && !state.picks.length;
+    const nothing = state.view === "new-user" && !state.picks.length;
     const unable = !model.can.explain
-      ? `The scores of ${model.model} are no sum over a user’s history, so there are no reasons to give.`
+      ? `The scores of ${model.model} are not a sum over a user’s history, so there are no reasons to give.`
       : !someone ? "Choose a user to see reasons."
       : nothing ? "Pick some items first: reasons come from a history." : null;
     detail.show(itemOf(key), {
@@ -215,7 +215,7 @@ function chooseUser(user) {
   go({ view: "user", user, item: null }, { step: true });
 }
 
-/** Shows the details of an item; the keyboard follows, so that Tab goes on from there and Escape comes back. */
+/** Shows the details of an item; the keyboard follows, so that Tab continues from there and Escape comes back. */
 function chooseItem(item, event) {
   remember({ items: [item] });
   if (event?.currentTarget.getAttribute("aria-expanded") === "true") return closeDetail();
@@ -238,7 +238,7 @@ function pick(item) {
   remember({ items: [item] });
   focusPlace = [...ranked.rows.keys()].indexOf(key);
   const picks = state.picks.includes(key) ? state.picks : [...state.picks, key];
-  go({ picks, view: "made-up" }, { step: state.view !== "made-up" });
+  go({ picks, view: "new-user" }, { step: state.view !== "new-user" });
   announce(`Added ${nameOf(item)}`);
 }
 

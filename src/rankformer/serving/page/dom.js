@@ -46,7 +46,7 @@ function idElement(item) {
   return nameOf(item) === id ? null : make("bdi", { class: "id" }, id);
 }
 
-/** Returns a text that tells ids apart; ids of one column are all of one type. */
+/** Returns a string that tells ids apart; ids of one column are all of one type. */
 const keyOf = (id) => String(id);
 
 /** Returns 14,188 for 14188. */
@@ -55,7 +55,7 @@ const count = (number) => Number(number).toLocaleString("en");
 /** Returns "1 item" or "3 items". */
 const counted = (number, noun) => `${count(number)} ${noun}${Number(number) === 1 ? "" : "s"}`;
 
-/** Returns how many decimals show four digits of the largest of these values; none for whole numbers. */
+/** Returns how many decimals show four digits of the largest of these values; none for integers. */
 function decimalsOf(values) {
   if (values.every(Number.isInteger)) return 0;
   const largest = Math.max(...values.map((value) => Math.abs(value)).filter(Number.isFinite), 0);

@@ -1,6 +1,6 @@
 // The two search fields.
 
-/** Makes the fields live: one chooses a user of the log, the other picks items for the made-up user. */
+/** Makes the fields live: one chooses a user of the training data, the other picks items for the new user. */
 function makeFields({ chooseUser, pick }) {
   new Combobox({
     input: byId("user-input"),

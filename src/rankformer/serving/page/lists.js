@@ -55,7 +55,7 @@ class RankedList {
         this.movement(entry, before)),
       numberElement(entry.score, decimals),
       make("span", { class: "meter", "aria-hidden": "true", variables: { "--share": share } }));
-    const words = { "aria-label": `Add ${nameOf(entry)} to the made-up user`, title: "Add to the made-up user" };
+    const words = { "aria-label": `Add ${nameOf(entry)} to the new user`, title: "Add to the new user" };
     const plus = pickable && button("+", () => this.onpick(entry), { class: "pick", ...words });
     return make("li", {}, make("div", { class: "row-line" }, row, plus));
   }

@@ -17,8 +17,8 @@ function reasonLines(answer, all) {
     lines.push({ name: counted(rest.length, "more item"), value: sum, kind: "rest" });
   }
   const own = answer.own === 0 ? "none for this user" : "learned for this user alone";
-  lines.push({ name: "The crowd", value: answer.crowd, kind: "general", note: "all items outside the history" });
-  lines.push({ name: "The user’s own part", value: answer.own, kind: "general", note: own });
+  lines.push({ name: "Global contribution", value: answer.crowd, kind: "general", note: "all items outside the history" });
+  lines.push({ name: "User contribution", value: answer.own, kind: "general", note: own });
   return lines;
 }
 
@@ -43,7 +43,7 @@ function reasonTable(answer, all, choose) {
         note && make("span", { class: "reason-note" }, note)),
       make("td", { class: "bar-cell", "aria-hidden": "true", variables: zero }, value !== 0 && bar(value)),
       make("td", { class: "value" }, numberElement(value, decimals, true))));
-  return make("table", { class: "reasons", "aria-label": "What each part brings to the score" },
+  return make("table", { class: "reasons", "aria-label": "Contributions to the score" },
     make("tbody", {}, rows),
     make("tfoot", {}, make("tr", {},
       make("th", { scope: "row", colspan: 2 }, "Score, the sum of all lines"),
@@ -82,7 +82,7 @@ class Detail {
       this.similar.load(
         (signal) => service.ask(path`v1/items/${item.item_id}/similar?k=${SIMILAR}`, { signal }),
         (answer) => this.showSimilar(answer), { keep: same });
-    } else this.similar.fill(remark("This method has no item vectors to compare."));
+    } else this.similar.fill(remark("This method has no item embeddings to compare."));
   }
 
   /** Names the item once its title is known. */
@@ -99,7 +99,7 @@ class Detail {
       make("h2", { id: "detail-name", tabindex: "-1" }, nameElement(item)),
       button("×", close, { class: "close", "aria-label": "Close the details", title: "Close (Esc)" }),
       make("p", { class: "detail-line" }, idElement(item),
-        canPick(item) && button("Add to the made-up user", () => pick(item), { class: "link" })));
+        canPick(item) && button("Add to the new user", () => pick(item), { class: "link" })));
     if (focused) byId("detail-name")?.focus();
   }
 

@@ -3,7 +3,7 @@
 const LENGTHS = [5, 10, 20, 50];
 const START = { view: "user", user: null, picks: [], item: null, length: 10, seen: false };
 
-/** Returns the text that was escaped for an address, or the text itself where it was not. */
+/** Returns a string that was escaped for an address, or the string itself where it was not. */
 function unescaped(text) {
   try {
     return decodeURIComponent(text);
@@ -22,16 +22,17 @@ function readRoute(fragment, previous) {
   const text = (name) => (fields.get(name) ? unescaped(fields.get(name)) : null);
   const length = Number.parseInt(fields.get("k"), 10);
   const common = { item: text("item"), length: length > 0 ? length : START.length, seen: fields.get("seen") === "1" };
-  if (!fields.has("made-up")) return { ...previous, ...common, view: "user", user: text("user") };
-  const picks = fields.get("made-up").split(",").filter(Boolean).map(unescaped);
-  return { ...previous, ...common, view: "made-up", picks: [...new Set(picks)] };
+  const picked = fields.get("new-user") ?? fields.get("made-up"); // the name in older addresses
+  if (picked === undefined) return { ...previous, ...common, view: "user", user: text("user") };
+  const picks = picked.split(",").filter(Boolean).map(unescaped);
+  return { ...previous, ...common, view: "new-user", picks: [...new Set(picks)] };
 }
 
 /** Returns the address of a state. */
 function writeRoute({ view, user, picks, item, length, seen }) {
   if (view === "model") return "#model";
   const fields = [];
-  if (view === "made-up") fields.push(`made-up=${picks.map(encodeURIComponent).join(",")}`);
+  if (view === "new-user") fields.push(`new-user=${picks.map(encodeURIComponent).join(",")}`);
   else if (user !== null) fields.push(`user=${encodeURIComponent(user)}`);
   if (item !== null) fields.push(`item=${encodeURIComponent(item)}`);
   if (length !== START.length) fields.push(`k=${length}`);

@@ -1,0 +1,150 @@
+"""The seeds of one row put together, paired tests between rows, and numbers as text.
+
+The test is a paired t-test over users: each user's value under one method less the same user's value under the other,
+after the mean over seeds. What is claimed is a difference of means over users, and that is what this test is about;
+with thousands of users the mean is close to normal however skewed the values are. Wilcoxon's signed ranks would ask
+another question (are the non-zero differences symmetric about 0?) and leave out the many users for whom both methods
+score the same. Users are the sample: the test says nothing of other splits or datasets.
+"""
+
+import base64
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from rankformer.errors import DataError
+from rankformer.research.published import NDCG, Score
+from rankformer.research.results import Computation, Result, Results
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation (n - 1; None for a single value) over seeds."""
+
+    mean: float
+    deviation: float | None
+    values: tuple[float, ...]
+
+    def __str__(self) -> str:
+        spread = "" if self.deviation is None else f"±{self.deviation:.4f}".replace("±0.", "±.")
+        return f"{self.mean:.4f}{spread}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as values that JSON can hold."""
+        return {"mean": self.mean, "standard_deviation": self.deviation, "values": list(self.values)}
+
+
+def spread_of(values: Sequence[float]) -> Spread | None:
+    """Return mean and standard deviation; None for no values."""
+    if not values:
+        return None
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
+
+
+def pack(values: NDArray[np.float64]) -> str:
+    """Return numbers as a string: 32-bit little-endian floats in base64."""
+    return base64.b64encode(values.astype("<f4").tobytes()).decode()
+
+
+def unpack(text: str) -> NDArray[np.float64]:
+    """Return the numbers that `pack` wrote."""
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The results of one row, one per seed that was computed."""
+
+    seeds: tuple[int, ...]
+    results: tuple[Result, ...]
+
+    @classmethod
+    def of(cls, computations: Sequence[Computation], results: Results) -> "Row":
+        """Return the row of the computations that have a result."""
+        there = [each for each in computations if each.key in results]
+        return cls(tuple(each.seed for each in there), tuple(results[each.key] for each in there))
+
+    @property
+    def failures(self) -> list[str]:
+        """Why trainings stopped early, where they did."""
+        return [result["failed"] for result in self.results if result.get("failed")]
+
+    def metric(self, name: str) -> Spread | None:
+        """Return a metric over the seeds, None where nothing was measured."""
+        return spread_of([result["metrics"][name] for result in self.results if result.get("metrics")])
+
+    def per_user(self, name: str) -> NDArray[np.float64] | None:
+        """Return each user's mean over seeds of a metric."""
+        rows = [unpack(result["per_user"][name]) for result in self.results if result.get("metrics")]
+        return np.mean(rows, axis=0) if rows else None
+
+    def history(self, name: str) -> float | None:
+        """Return the mean over seeds of a number of the training histories."""
+        values = [result["history"][name] for result in self.results]
+        spread = spread_of([value for value in values if value is not None])
+        return None if spread is None else spread.mean
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as values that JSON can hold, without the values of single users."""
+        kept = ("metrics", "history", "failed", "commit", "conditions", "versions", "protocol")
+        runs = [{name: result.get(name) for name in kept} for result in self.results]
+        return {"seeds": list(self.seeds), "runs": runs}
+
+
+class PairedTest(NamedTuple):
+    """A paired t-test: mean of first less second, its 95% confidence interval, the statistic and two-sided p-value."""
+
+    users: int
+    difference: float
+    low: float
+    high: float
+    t: float
+    p: float
+
+
+def paired_test(first: NDArray[np.float64], second: NDArray[np.float64]) -> PairedTest:
+    """Return the paired t-test of two methods' per-user values, in the same order of users."""
+    if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
+        raise DataError(f"a paired test needs the same two or more users; found {first.shape} and {second.shape}")
+    gaps = first - second
+    n, mean = len(gaps), float(gaps.mean())
+    error = float(gaps.std(ddof=1)) / math.sqrt(n)
+    if error == 0:
+        same = mean == 0
+        return PairedTest(n, mean, mean, mean, 0.0 if same else math.copysign(1e300, mean), 1.0 if same else 0.0)
+    t = mean / error
+    reach = float(stdtrit(n - 1, 0.975)) * error
+    return PairedTest(n, mean, mean - reach, mean + reach, t, 2 * float(stdtr(n - 1, -abs(t))))
+
+
+def shown(value: Spread | None) -> str:
+    """Return a spread as text, a dash for none."""
+    return MISSING if value is None else str(value)
+
+
+def score_columns(row: Row, published: Score | None, recall: str) -> tuple[str, ...]:
+    """Return the five texts of a row of scores: NDCG@20 published, ours, difference; recall published, ours."""
+    ndcg_there, recall_there = (MISSING if value is None else f"{value:.4f}" for value in published or (None, None))
+    ndcg = row.metric(NDCG)
+    gap = MISSING if ndcg is None or published is None else f"{100 * (ndcg.mean / published.ndcg - 1):+.1f}%"
+    return ndcg_there, shown(ndcg), gap, recall_there, shown(row.metric(recall))
+
+
+def seconds(value: float | None) -> str:
+    """Return seconds as text, with the digits that mean something."""
+    if value is None:
+        return MISSING
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value as text."""
+    return f"{p:.1e}" if p < 0.001 else f"{p:.3f}"

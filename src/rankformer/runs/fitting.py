@@ -1,0 +1,98 @@
+"""Fit a model: validation, training log and checkpoints put around what the model learns."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from rankformer.data.interactions import Interactions
+from rankformer.errors import RunFolderError
+from rankformer.evaluation.metrics import parse_metrics
+from rankformer.evaluation.validator import make_validator
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
+from rankformer.runs.manifest import is_run
+from rankformer.runs.training_log import LOG, TrainingLog
+from rankformer.scoring.base import Scorer
+from rankformer.scoring.recommender import Recommender
+from rankformer.settings import ModelSettings
+from rankformer.training.context import Event, FitContext, TrainingState
+
+TrainingData = Interactions  # what models learn from
+
+
+class Learner(Protocol):
+    """The part of a model that a fit needs."""
+
+    name: ClassVar[str]
+    device: torch.device
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The hyperparameters, with seed and device."""
+
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
+        """Return the scorer learned from the training interactions."""
+
+
+class _Checkpoints:
+    """Checkpoints that know how much of the training log belongs to them."""
+
+    def __init__(self, store: CheckpointStore, log: TrainingLog) -> None:
+        self.store, self.log = store, log
+
+    def save(self, epoch: int, state: TrainingState) -> None:
+        """Keep the state, once all events before it are on disk."""
+        self.store.save(epoch, state.tensors, {**state.numbers, "log_events": self.log.sync()})
+
+
+def fit(
+    model: Learner,
+    train: TrainingData,
+    valid: TrainingData | None = None,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> tuple[Recommender, list[Event]]:
+    """Return the recommender that a model learns, and the training log.
+
+    Args:
+        model: what learns.
+        train: interactions to learn from.
+        valid: interactions that choose the best epoch; empty counts as none.
+        folder: where log and checkpoints go; without it nothing is written.
+        resume: continue from the checkpoint in the folder, if there is one.
+        on_event: called with each event.
+    """
+    if folder is not None and is_run(folder):
+        raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
+    valid = valid if valid is not None and len(valid) else None
+    metric = getattr(model.settings, "metric", "ndcg@20")
+    parse_metrics(metric)  # a mistake is found before the work, not after it
+    log = TrainingLog(None if folder is None else folder / LOG, on_event)
+    checkpoints, state = None, None
+    if folder is not None:
+        store = CheckpointStore(folder / "checkpoint", identity_of(model, train, valid))
+        if not resume:
+            remove_checkpoint(store.folder)
+        found = store.load()
+        state = None if found is None else TrainingState(*found)
+        log.rewind(state.numbers["log_events"] if state else 0)
+        checkpoints = _Checkpoints(store, log)
+    validate = None if valid is None else make_validator(train, valid, metric)
+    graph = BipartiteGraph.from_interactions(train, model.device)
+    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
+    return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
+
+
+def identity_of(model: Learner, train: Interactions, valid: Interactions | None) -> dict[str, Any]:
+    """Return what must be equal for a training to be continued: model, settings, seed and data."""
+    return {
+        "model": model.name,
+        "settings": model.settings.hyperparameters(),
+        "seed": model.settings.seed,
+        "train": train.fingerprint,
+        "valid": valid.fingerprint if valid is not None else None,
+    }

@@ -1,0 +1,205 @@
+"""The run folder: a trained model as files that can be checked, and that cannot execute.
+
+    manifest.json            format version, model and settings, seed, versions, data, protocol, metrics, scorer,
+                             SHA-256 and size of every other file, and a checksum of itself
+    embeddings.safetensors   the tensors of the scorer: users (n, d), items (m, d) and fold_in.*, or those of another
+                             kind; the learned parameters as network.*
+    users.parquet            raw user ids, position = index
+    items.parquet            raw item ids, position = index, and titles if known
+    history.parquet          training interactions by index
+    log.jsonl                one line per epoch and validation
+
+Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
+Loading verifies every checksum, shape and index range before use.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from rankformer.data.id_map import IdMap
+from rankformer.data.interactions import Interactions
+from rankformer.errors import DataError, RunFolderError
+from rankformer.evaluation.protocol import installed_versions
+from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
+from rankformer.runs.checkpoint import remove_checkpoint
+from rankformer.runs.checksums import checksummed_json
+from rankformer.runs.legacy import upgrade_tensor_name
+from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
+from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.stored import SCORERS, restore_scorer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run folder holds.
+
+    Attributes:
+        model: registered name of the method.
+        settings: its hyperparameters.
+        seed: seed of the training.
+        recommender: ids, history and scorer.
+        parameters: the learned parameters, by name.
+        log: events of the training.
+        data: where the parts came from and their fingerprints.
+        metrics: of the test part, empty when it was not evaluated.
+        protocol: of those metrics.
+        versions: of the packages that made it.
+    """
+
+    model: str
+    settings: dict[str, Any]
+    seed: int
+    recommender: Recommender
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    log: list[dict[str, Any]] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=installed_versions)
+
+
+def save_run(folder: Path, run: Run) -> None:
+    """Write a run, and remove the checkpoint of its training.
+
+    An older run in the same folder stops counting before its files are replaced.
+    """
+    recommender = run.recommender
+    scorer = recommender.scorer.metadata()
+    if scorer["kind"] not in SCORERS:
+        raise RunFolderError(f"a {scorer['kind']!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
+    stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
+    _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
+    items = {"id": recommender.item_ids.ids}
+    if recommender.titles is not None:
+        items["title"] = recommender.titles
+    _write_table(folder / "items.parquet", items)
+    history = recommender.history
+    _write_table(folder / "history.parquet", {"user": pa.array(history.users), "item": pa.array(history.items)})
+    lines = "".join(json.dumps(event) + "\n" for event in run.log)
+    write_bytes_atomic(folder / "log.jsonl", lines.encode())
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": run.model,
+        "settings": run.settings,
+        "seed": run.seed,
+        "versions": run.versions,
+        "data": {**run.data, "history": history.name},
+        "metrics": run.metrics,
+        "protocol": run.protocol,
+        "scorer": scorer,
+        "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
+    }
+    for name in (*FILES, MANIFEST):
+        for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
+            leftover.unlink(missing_ok=True)
+    write_bytes_atomic(folder / MANIFEST, checksummed_json(manifest))
+    remove_checkpoint(folder / "checkpoint")
+
+
+def load_run(folder: Path) -> Run:
+    """Return a run after checking every byte of it.
+
+    Raises:
+        RunFolderError: a file is missing, changed, truncated or inconsistent; the message names it.
+    """
+    manifest = read_manifest(folder)
+    for name in FILES:
+        _verify(folder / name, manifest["files"].get(name))
+    found = _guarded(folder / TENSORS, lambda path: load_tensors(path.read_bytes()))
+    tensors = {upgrade_tensor_name(name): value for name, value in found.items()}
+    user_ids = _guarded(folder / "users.parquet", lambda path: IdMap(_column(path, "id")))
+    items = _guarded(folder / "items.parquet", _read_table)
+    item_ids = _guarded(folder / "items.parquet", lambda path: IdMap(items["id"].combine_chunks()))
+    titles = _guarded(folder / "items.parquet", lambda path: _titles_of(items))
+
+    def history_of(path: Path) -> Interactions:
+        columns = [_column(path, name) for name in ("user", "item")]
+        if not all(pa.types.is_integer(column.type) for column in columns):
+            raise DataError("indices must be integers")
+        pairs = [column.to_numpy(zero_copy_only=False) for column in columns]
+        name = str(manifest["data"].get("history", "history"))
+        return Interactions(pairs[0], pairs[1], user_ids, item_ids, item_titles=titles, name=name)
+
+    history = _guarded(folder / "history.parquet", history_of)
+    scorer = _guarded(folder / TENSORS, lambda path: restore_scorer(manifest["scorer"], tensors, history))
+    recommender = _guarded(folder / TENSORS, lambda path: Recommender(scorer, user_ids, item_ids, history))
+    prefix = "network."
+    parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return Run(
+        model=manifest["model"],
+        settings=manifest["settings"],
+        seed=manifest["seed"],
+        recommender=recommender,
+        parameters=parameters,
+        log=_guarded(folder / "log.jsonl", lambda path: [json.loads(line) for line in path.read_bytes().splitlines()]),
+        data=manifest["data"],
+        metrics=manifest["metrics"],
+        protocol=manifest["protocol"],
+        versions=manifest["versions"],
+    )
+
+
+def _verify(path: Path, expected: Any) -> None:
+    if not isinstance(expected, dict) or not {"size", "sha256"} <= expected.keys():
+        raise RunFolderError(f"{path.parent / MANIFEST} does not list {path.name}; the run is incomplete")
+    if not path.is_file():
+        raise RunFolderError(f"{path} is missing; the run is incomplete, copy the whole folder again")
+    size = path.stat().st_size
+    if size != expected["size"]:
+        raise RunFolderError(f"{path} is damaged: {size} bytes found, {expected['size']} expected")
+    if sha256_of(path) != expected["sha256"]:
+        raise RunFolderError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
+
+
+def _guarded(path: Path, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of a file, or say which file is at fault."""
+    try:
+        return read(path)
+    except (DataError, SafetensorError, pa.ArrowException, KeyError, ValueError) as error:
+        raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
+
+
+def _titles_of(items: pa.Table) -> pa.Array | None:
+    if "title" not in items.column_names:
+        return None
+    titles = items["title"].combine_chunks()
+    if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
+        raise DataError(f"titles must be strings; found {titles.type}")
+    return titles
+
+
+def _column(path: Path, name: str) -> pa.Array:
+    return _read_table(path)[name].combine_chunks()
+
+
+def _read_table(path: Path) -> pa.Table:
+    """Return a table with the column types it was written with; Parquet alone turns seconds into milliseconds."""
+    table, metadata = pq.read_table(path), pq.read_metadata(path).metadata or {}
+    if b"ARROW:schema" not in metadata:
+        return table
+    return table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
+
+
+def _write_table(target: Path, columns: dict[str, pa.Array]) -> None:
+    with atomic_path(target) as path:
+        pq.write_table(pa.table(columns), path)

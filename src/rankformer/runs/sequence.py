@@ -1,0 +1,173 @@
+"""The sequence fit, evaluate, save: what `train`, `demo`, `tune` and the experiments all call."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.source import DataSource
+from rankformer.errors import RunFolderError, TrainingError
+from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
+from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
+from rankformer.scoring.base import Scorer
+from rankformer.scoring.recommender import Recommender
+from rankformer.training.context import Event, TrainingState
+
+Stage = Callable[[str], AbstractContextManager[Any]]
+
+
+class Fittable(Learner, Protocol):
+    """A model as the sequence sees it."""
+
+    log: list[Event]
+
+    @property
+    def recommender(self) -> Recommender:
+        """What answers, once fitted."""
+
+    @property
+    def fit(self) -> Callable[..., Any]:
+        """Learns from the training part."""
+
+    @property
+    def save(self) -> Callable[..., None]:
+        """Writes the run folder."""
+
+    def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
+        """Return the scorer of the best validation in a training state, None where there was none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a fit and its evaluation came to.
+
+    Attributes:
+        recommender: what answers; None when training failed before a first validation.
+        evaluation: of the test part; None when it is empty, or nothing answers.
+        history: how the training went.
+        log: its events.
+        failure: why the training stopped before its end, None if it did not.
+    """
+
+    recommender: Recommender | None
+    evaluation: Evaluation | None
+    history: TrainingHistory
+    log: list[Event]
+    failure: str | None = None
+
+
+def fit_and_evaluate(
+    model: Fittable,
+    parts: Parts,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    metrics: str | Sequence[str] = DEFAULT_METRICS,
+    restart_if_damaged: bool = False,
+    keep_best_on_failure: bool = False,
+    stage: Stage = lambda name: nullcontext(),
+) -> Outcome:
+    """Fit a model on the training part and evaluate it once on the test part.
+
+    Args:
+        model: not fitted yet.
+        parts: training, validation and test part.
+        folder: where log and checkpoints go; without it nothing is written.
+        resume: continue from the checkpoint in the folder, if there is one.
+        on_event: called with each event of the training.
+        metrics: of the evaluation.
+        restart_if_damaged: start again when the checkpoint cannot be used, in place of raising.
+        keep_best_on_failure: when numbers stop being finite, evaluate the best validation before that.
+        stage: opens a context while something else than training goes on, for progress displays.
+
+    Raises:
+        TrainingError: training failed, unless `keep_best_on_failure`.
+        RunFolderError: the checkpoint is damaged or another run's, unless `restart_if_damaged`.
+    """
+    failure, recommender = None, None
+    try:
+        fit_or_restart(model, parts.train, parts.valid, folder, resume, on_event, restart_if_damaged)
+        recommender, log = model.recommender, model.log
+    except TrainingError as error:
+        if not keep_best_on_failure:
+            raise
+        failure, log = str(error), [] if folder is None else read_log(folder)
+        if folder is not None:
+            recommender = _best_so_far(model, parts, folder)
+    evaluation = None
+    if recommender is not None and len(parts.test):
+        with stage("evaluating"):
+            evaluation = evaluate(recommender, parts.test, metrics=metrics, mask="train", seed=model.settings.seed)
+    return Outcome(recommender, evaluation, history_of(log, getattr(model.settings, "metric", None)), log, failure)
+
+
+def fit_or_restart(
+    model: Fittable,
+    train: Interactions,
+    valid: Interactions | None,
+    folder: Path | None,
+    resume: bool,
+    on_event: Callable[[Event], None] | None = None,
+    restart_if_damaged: bool = False,
+) -> None:
+    """Fit the model; with `restart_if_damaged`, start again where the checkpoint cannot be used."""
+    try:
+        model.fit(train, valid, run_folder=folder, resume=resume, on_event=on_event)
+    except (RunFolderError, ValueError) as error:
+        unusable = isinstance(error, RunFolderError) or "JSON" in type(error).__name__
+        if folder is None or not (restart_if_damaged and resume and unusable):
+            raise
+        remove_checkpoint(folder / "checkpoint")
+        (folder / LOG).unlink(missing_ok=True)
+        model.fit(train, valid, run_folder=folder, on_event=on_event)
+
+
+def train_run(
+    model: Fittable,
+    source: DataSource,
+    parts: Parts,
+    folder: Path,
+    *,
+    resume: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    stage: Stage = lambda name: nullcontext(),
+) -> tuple[Outcome, dict[str, Any]]:
+    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest."""
+    outcome = fit_and_evaluate(model, parts, folder=folder, resume=resume, on_event=on_event, stage=stage)
+    data = describe_data(source, parts)
+    with stage("saving"):
+        model.save(folder, data=data, evaluation=outcome.evaluation)
+    return outcome, data
+
+
+def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
+    """Return what a manifest says of its data: all that is needed to load it again, sizes and fingerprint."""
+    return {
+        "source": source.absolute().model_dump(mode="json"),
+        "name": source.name,
+        "users": parts.train.num_users,
+        "items": parts.train.num_items,
+        "train_pairs": len(parts.train),
+        "valid_pairs": len(parts.valid),
+        "test_pairs": len(parts.test),
+        "fingerprint": parts.fingerprint,
+    }
+
+
+def _best_so_far(model: Fittable, parts: Parts, folder: Path) -> Recommender | None:
+    """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
+    valid = parts.valid if len(parts.valid) else None
+    found = CheckpointStore(folder / "checkpoint", identity_of(model, parts.train, valid)).load()
+    if found is None:
+        return None
+    graph = BipartiteGraph.from_interactions(parts.train, model.device)
+    scorer = model.best_scorer(graph, TrainingState(*found))
+    if scorer is None:
+        return None
+    return Recommender(scorer.cpu(), parts.train.user_ids, parts.train.item_ids, parts.train)

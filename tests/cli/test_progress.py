@@ -1,0 +1,76 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from rankformer.cli import progress
+from rankformer.models.popularity import Popularity
+from rankformer.training.settings import TrainingSettings
+
+SETTINGS = TrainingSettings(epochs=3, validate_every=2)
+EVENTS = [
+    {"event": "epoch", "epoch": 1, "loss": 0.75, "seconds": 0.1},
+    {"event": "epoch", "epoch": 2, "loss": 0.5, "seconds": 0.2},
+    {"event": "validation", "epoch": 2, "ndcg@20": 0.25, "best": True, "seconds": 0.3},
+    {"event": "epoch", "epoch": 3, "loss": 0.4, "seconds": 0.4},
+    {"event": "validation", "epoch": 3, "ndcg@20": 0.2, "best": False, "seconds": 0.5},
+]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What a terminal would show."""
+    screen = io.StringIO()
+    monkeypatch.setattr(progress, "on_terminal", lambda: True)
+    monkeypatch.setattr(progress, "console", lambda stderr: Console(file=screen, force_terminal=True, width=120))
+    return screen
+
+
+def test_lines_of_validations(capsys):
+    with progress.progress_of(SETTINGS, validates=True) as show_event:
+        for event in EVENTS:
+            show_event(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "epoch 2/3  loss 0.5000  ndcg@20 0.2500 (best)  0.3 s",
+        "epoch 3/3  loss 0.4000  ndcg@20 0.2000  0.5 s",
+    ]
+
+
+def test_lines_without_validations_come_at_the_same_epochs(capsys):
+    with progress.progress_of(SETTINGS, validates=False) as show_event:
+        for event in EVENTS:
+            if event["event"] == "epoch":
+                show_event(event)
+    assert capsys.readouterr().err.splitlines() == ["epoch 2/3  loss 0.5000  0.2 s", "epoch 3/3  loss 0.4000  0.4 s"]
+
+
+def test_a_bar_on_a_terminal(terminal, capsys):
+    with progress.progress_of(SETTINGS, validates=True) as show_event:
+        for event in EVENTS:
+            show_event(event)
+    shown = terminal.getvalue()
+    assert "3/3" in shown
+    assert "loss 0.4000" in shown
+    assert "best ndcg@20 0.2500 at 2" in shown
+    assert capsys.readouterr().err == ""
+
+
+def test_a_method_that_is_solved_shows_nothing(terminal):
+    with progress.progress_of(Popularity().settings, validates=True) as show_event:
+        assert show_event is None
+    assert terminal.getvalue() == ""
+
+
+def test_a_download_is_one_line_per_file(capsys):
+    with progress.download_progress() as report:
+        for done in (0, 500, 1000):
+            report("a.zip", done, 1000)
+        report("b.zip", 10, None)
+    assert capsys.readouterr().err.splitlines() == ["fetching a.zip (1,000 bytes)", "fetching b.zip"]
+
+
+def test_a_download_on_a_terminal(terminal, capsys):
+    with progress.download_progress() as report:
+        report("a.zip", 1000, 1000)
+    assert "a.zip" in terminal.getvalue()
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,210 @@
+"""Host names, tokens, escaped paths, and the limits of a body."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankformer.serving.errors import ApiError
+from rankformer.serving.middleware import BodyLimitMiddleware, IdConvertor, escaped_path, is_deeper
+from rankformer.serving.settings import ServiceSettings, Tokens
+
+from .clients import asking
+
+ACCESS, ADMIN = "access-token-0123456789", "admin-token-0123456789"
+
+
+@pytest.mark.parametrize("segments", [["a/b"], ["%2F", "%"], ["%25", "é☃", "a b"], ["..", "."], ["a%2Fb/c"]])
+def test_a_segment_comes_out_as_it_was_meant(segments):
+    from urllib.parse import quote
+
+    raw = "/".join(["", *(quote(segment, safe="") for segment in segments)]).encode()
+    path = escaped_path({"raw_path": raw, "path": "ignored"})
+    assert [IdConvertor().convert(part) for part in path.split("/")[1:]] == segments
+    assert path == "/".join(["", *map(IdConvertor().to_string, segments)])
+
+
+@pytest.fixture(scope="module")
+def guarded(run_folder):
+    with asking(run_folder, ServiceSettings(allowed_hosts=("never.used",)), Tokens(ACCESS, ADMIN)) as client:
+        yield client
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/recommend/u1", "/v1/model", "/v1/users", "/v1/no-such-thing", "/v1", "/%76%31/model"]
+)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer("wrong"),
+        bearer(ADMIN),
+        bearer(""),
+        bearer(ACCESS[:-1]),
+        bearer(ACCESS + "x"),
+        {"Authorization": ACCESS},
+        {"Authorization": f"Basic {ACCESS}"},
+        {"Authorization": "Bearer é".encode("latin-1")},
+    ],
+)
+def test_without_the_token_nothing_under_v1_answers(guarded, path, headers):
+    answer = guarded.get(path, headers=headers)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "unauthorized"
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert ACCESS not in answer.text
+
+
+def test_with_the_token_it_does(guarded):
+    assert guarded.get("/v1/recommend/u1", headers=bearer(ACCESS)).status_code == 200
+    assert guarded.get("/v1/recommend/u1", headers={"authorization": f"bearer {ACCESS}"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/openapi.json"])
+def test_what_holds_no_data_is_open(guarded, path):
+    assert guarded.get(path).status_code == 200
+
+
+def test_reloading_takes_the_admin_token_and_no_other(guarded):
+    assert guarded.post("/v1/admin/reload", headers=bearer(ACCESS)).status_code == 401
+    assert guarded.post("/v1/admin/reload").status_code == 401
+    assert guarded.post("/v1/admin/reload", headers=bearer(ADMIN)).status_code == 200
+
+
+def test_without_an_admin_token_there_is_no_reloading(client):
+    answer = client.post("/v1/admin/reload", headers=bearer(""))
+    assert answer.status_code == 403
+    assert answer.json()["error"]["code"] == "admin_disabled"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "0.0.0.0"])
+def test_an_open_service_does_not_answer_to_foreign_names(client, host):
+    answer = client.get("/v1/model", headers={"Host": host})
+    assert answer.status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"])
+def test_it_answers_to_the_names_of_this_machine(client, host):
+    assert client.get("/v1/model", headers={"Host": host}).status_code == 200
+
+
+def test_further_names_can_be_allowed_and_a_token_makes_them_needless(run_folder, guarded):
+    with asking(run_folder, ServiceSettings(allowed_hosts=("Shop.Example",))) as client:
+        assert client.get("/v1/model", headers={"Host": "shop.example:443"}).status_code == 200
+    assert guarded.get("/v1/model", headers={**bearer(ACCESS), "Host": "any.example"}).status_code == 200
+
+
+def test_the_description_tells_where_tokens_are_needed(client, guarded):
+    with_token, without = (one.get("/openapi.json").json()["paths"] for one in (guarded, client))
+    assert with_token["/v1/model"]["get"]["security"] == [{"token": []}]
+    assert "security" not in without["/v1/model"]["get"]
+    assert without["/v1/admin/reload"]["post"]["security"] == [{"admin_token": []}]
+
+
+SETTINGS = ServiceSettings(max_body_bytes=100, max_json_depth=3, body_timeout=0.05)
+TRICKY_TEXT = st.text(alphabet='[]{}"\\a')
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | TRICKY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TRICKY_TEXT, inner, max_size=3),
+    max_leaves=30,
+)
+
+
+def depth(document):
+    if isinstance(document, dict):
+        return 1 + max(map(depth, document.values()), default=0)
+    return 1 + max(map(depth, document), default=0) if isinstance(document, list) else 0
+
+
+@given(DOCUMENTS, st.integers(1, 6))
+def test_the_depth_is_that_of_the_document(document, limit):
+    assert is_deeper(json.dumps(document).encode(), limit) == (depth(document) > limit)
+
+
+@given(st.binary() | st.text(alphabet='[]{}",:\\0').map(str.encode))
+def test_whatever_is_not_called_too_deep_can_be_given_to_a_parser(body):
+    if not is_deeper(body, 8):
+        try:
+            json.loads(body)
+        except RecursionError:
+            raise AssertionError("too deep") from None
+        except ValueError:
+            pass
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 10**6, b'{"a":' * 10**5, b"[" * 9 + b"]" * 9, b'"' + b"[" * 9 + b'"' + b"[" * 9, b"[]" * 9 + b"[" * 9],
+)
+def test_deep_bodies(body):
+    assert is_deeper(body, 8)
+
+
+@pytest.mark.parametrize("body", [b'"\\"' * 10**5, b'"' + b'\\"' * 10**6 + b"\\", b"[]" * 10**6, b'"' * 10**6])
+def test_long_bodies_that_are_flat_take_no_longer_than_their_length(body):
+    assert not is_deeper(body, 8)  # anything quadratic would take hours here
+
+
+def send(body_parts, headers=(), method="POST", delay=0.0):
+    """What the application gets to see of a request, or the error it is refused with."""
+    seen = []
+    parts = [{"type": "http.request", "body": part, "more_body": True} for part in body_parts[:-1]]
+    messages = iter([*parts, {"type": "http.request", "body": body_parts[-1], "more_body": False}])
+
+    async def app(scope, receive, send):
+        seen.append(await receive())
+
+    async def receive():
+        await asyncio.sleep(delay)
+        return next(messages)
+
+    scope = {"type": "http", "method": method, "headers": [(b"content-type", b"application/json"), *headers]}
+    asyncio.run(BodyLimitMiddleware(app, SETTINGS)(scope, receive, None))
+    return seen[0]["body"]
+
+
+def test_a_body_arrives_whole():
+    assert send([b"[1,", b"", b"2]"]) == b"[1,2]"
+    assert send([b"[" + b" " * 98 + b"]"]) == b"[" + b" " * 98 + b"]"
+
+
+@pytest.mark.parametrize(
+    ("parts", "headers", "status"),
+    [
+        ([b"x" * 101], [], 413),
+        ([b"x" * 60, b"x" * 60, b""], [], 413),
+        ([b"1"], [(b"content-length", b"101")], 413),
+        ([b"1"], [(b"content-length", b"9" * 5000)], 413),
+        ([b"[[[[1]]]]"], [], 400),
+    ],
+)
+def test_too_much(parts, headers, status):
+    with pytest.raises(ApiError) as error:
+        send(parts, headers)
+    assert error.value.status == status
+
+
+def test_a_slow_body():
+    with pytest.raises(ApiError) as error:
+        send([b"1"] * 20, delay=0.02)
+    assert error.value.status == 408
+    assert error.value.headers == {"Connection": "close"}
+
+
+def test_a_body_that_is_something_else():
+    async def app(scope, receive, send):
+        raise AssertionError("it should not come this far")
+
+    async def receive():
+        return {"type": "http.request", "body": b"a=b"}
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/x-www-form-urlencoded")]}
+    with pytest.raises(ApiError) as error:
+        asyncio.run(BodyLimitMiddleware(app, SETTINGS)(scope, receive, None))
+    assert error.value.status == 415
