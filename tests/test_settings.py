@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, ValidationError, field_validator
 
 from rankformer.errors import ConfigError
-from rankformer.settings import Settings
+from rankformer.settings import ModelSettings, Settings
 
 
 class Inner(Settings):
@@ -89,3 +89,35 @@ def test_equal_settings_are_equal_and_hash_alike():
 
 def test_docstrings_under_fields_become_their_descriptions():
     assert Oven.model_fields["heat"].description == "Degrees."
+
+
+class Small(ModelSettings):
+    width: int = Field(default=3, ge=1)
+    """Of the model."""
+    kind: Literal["a", "b"] = "a"
+
+
+class Wide(Small, defaults={"width": 9, "seed": 4}):
+    limits: tuple[int, ...] = (1, 2)
+
+
+class Wider(Wide, defaults={"kind": "b"}):
+    pass
+
+
+def test_a_subclass_changes_inherited_defaults_and_nothing_else():
+    assert (Small().width, Wide().width, Wider().width) == (3, 9, 9)
+    assert (Small().kind, Wide().kind, Wider().kind) == ("a", "a", "b")
+    assert (Small().seed, Wide().seed) == (0, 4)
+    assert Wide(width=2).width == 2
+    assert Wide.model_fields["width"].description == "Of the model."
+    with pytest.raises(ConfigError, match="width=0: input should be greater than or equal to 1"):
+        Wider(width=0)
+
+
+def test_seed_and_device_are_settings_of_every_model_but_no_hyperparameters():
+    assert list(Wide.hyperparameter_fields()) == ["width", "kind", "limits"]
+    assert Wide(seed=7, device="cuda").hyperparameters() == {"width": 9, "kind": "a", "limits": [1, 2]}
+    for seed in (-1, 2**63):
+        with pytest.raises(ConfigError, match=f"seed={seed}: "):
+            Wide(seed=seed)

@@ -17,7 +17,7 @@ from benchmarks.measure import (
 )
 from benchmarks.options import Options
 from rankformer.models.rankformer import RankformerSettings
-from rankformer.training.memory import kept_memory
+from rankformer.training.activations import kept_memory
 
 TITLE = "What is kept for the backward pass"
 DATASETS = ("ali-display", "epinions", "yelp2018-lightgcn")

@@ -11,7 +11,7 @@ from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.rank_attention import row_blocks
 from rankformer.models.registry import model_class
-from rankformer.training.memory import kept_memory
+from rankformer.training.activations import kept_memory
 
 TITLE = "Rankformer beside LightGCN"
 DATASETS = ("ali-display", "epinions", "yelp2018-lightgcn")

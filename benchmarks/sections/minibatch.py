@@ -9,7 +9,7 @@ from benchmarks.measure import Result, in_fresh_process, note, paragraph, show, 
 from benchmarks.options import Options
 from rankformer.data.source import DataSource
 from rankformer.evaluation.validator import make_validator
-from rankformer.training.memory import kept_memory
+from rankformer.training.activations import kept_memory
 
 TITLE = "Full batch and mini-batches"
 DATASETS = ("ali-display",)

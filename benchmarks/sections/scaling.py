@@ -16,7 +16,7 @@ from benchmarks.measure import (
 )
 from benchmarks.options import Options
 from benchmarks.planner import predicted_mb
-from rankformer.training.memory import kept_memory
+from rankformer.training.activations import kept_memory
 
 TITLE = "Our step over the number of pairs"
 SAME_NODES = 250_000  # users, and items

@@ -17,7 +17,7 @@ from benchmarks.measure import (
     table,
 )
 from benchmarks.options import Options
-from rankformer.training.memory import kept_memory
+from rankformer.training.activations import kept_memory
 
 TITLE = "A whole training step, paper settings, d = 64"
 DATASETS = ("ali-display", "epinions", "yelp2018-lightgcn")

@@ -1,15 +1,15 @@
 """Every error this package raises on purpose, in one tree.
 
     RankformerError
-    ├── UserError                what was asked or given can be mended by the caller (exit code 2)
+    ├── UserError                what was asked or given is wrong; the caller can fix it (exit code 2)
     │   ├── DataError            an interaction log, table or split that cannot be used
-    │   │   └── AbsentDataError  the files of a named dataset are nowhere to be found
+    │   │   └── AbsentDataError  the files of a named dataset were not found
     │   ├── ConfigError          a setting, flag or argument outside its range, or unknown
-    │   ├── UnknownIdError       a user or item that the model has never seen
+    │   ├── UnknownIdError       a user or item that the model does not know
     │   ├── NotSupportedError    something that the method at hand cannot do
     │   ├── RunFolderError       a run folder that is missing, damaged or belongs to something else
     │   └── DownloadError        a file that could not be fetched or is not the one expected
-    └── TrainingError            training could not go on, for example a loss that is not finite (exit code 1)
+    └── TrainingError            training could not continue, for example a loss that is not finite (exit code 1)
 
 Each message says what was found, what was expected and what to do, in one line.
 """
@@ -20,7 +20,7 @@ class RankformerError(Exception):
 
 
 class UserError(RankformerError, ValueError):
-    """Something the caller can mend."""
+    """Something the caller can fix."""
 
 
 class DataError(UserError):
@@ -28,7 +28,7 @@ class DataError(UserError):
 
 
 class AbsentDataError(DataError):
-    """The files of a named dataset are nowhere to be found."""
+    """The files of a named dataset were not found."""
 
 
 class ConfigError(UserError):
@@ -36,7 +36,7 @@ class ConfigError(UserError):
 
 
 class UnknownIdError(UserError):
-    """A user or item that the model has never seen."""
+    """A user or item that the model does not know."""
 
 
 class NotSupportedError(UserError):
@@ -52,4 +52,4 @@ class DownloadError(UserError):
 
 
 class TrainingError(RankformerError):
-    """Training could not go on."""
+    """Training could not continue, for example because a loss is not finite."""

@@ -11,7 +11,6 @@ from rankformer.graph.sparse_ops import (
     at_users,
     edge_dot,
     item_sums,
-    propagate,
     row_dot,
     spmm,
     two_way,
@@ -40,11 +39,11 @@ GRAPHS = {
     "plain": sparse_counts(7, 5, 0.4, 1, 0),
     "wide": sparse_counts(3, 40, 0.3, 1, 1),
     "tall": sparse_counts(40, 3, 0.3, 1, 2),
-    "repeated edges": sparse_counts(6, 6, 0.5, 4, 3),
+    "parallel edges": sparse_counts(6, 6, 0.5, 4, 3),
     "isolated user and item": np.pad(np.ones((3, 3), dtype=int), ((1, 2), (2, 1))),
     "complete": np.ones((4, 5), dtype=int),
     "one edge": np.array([[0, 1]]),
-    "more repeats than pairs": np.array([[30, 0], [11, 25]]),
+    "more duplicates than pairs": np.array([[30, 0], [11, 25]]),
 }
 
 
@@ -102,7 +101,7 @@ def test_edge_dot_remembers_nothing_between_calls(graph):
 @pytest.mark.parametrize("rows_type", [torch.float32, torch.float64])
 @pytest.mark.parametrize("graph_type", [torch.float32, torch.float64])
 def test_edge_dot_follows_the_type_of_its_rows(graph_type, rows_type):
-    graph = graph_of(GRAPHS["repeated edges"], graph_type)
+    graph = graph_of(GRAPHS["parallel edges"], graph_type)
     left, right = rows_of(graph, 1), rows_of(graph, 2)
     got = edge_dot(graph, left.to(rows_type), right.to(rows_type))
     assert got.dtype == rows_type
@@ -141,36 +140,20 @@ def test_row_dot_is_the_product_of_matching_rows():
     torch.testing.assert_close(row_dot(left, right), (left * right).sum(1))
 
 
-def test_propagate_has_the_values_and_gradients_of_the_dense_form(graph):
-    results = []
-    probe = rows_of(graph, 12)
-    for form in (propagate, dense_propagate):
-        weights, rows = edge_values(graph, 10).requires_grad_(), rows_of(graph, 11).requires_grad_()
-        out = form(graph, weights, rows)
-        (out * probe).sum().backward()
-        results.append((out.detach(), weights.grad, rows.grad))
-    for got, wanted in zip(*results, strict=True):
-        torch.testing.assert_close(got, wanted)
+def test_the_gradients_of_spmm_are_spmm_and_edge_dot(graph):
+    weights, rows, probe = (
+        edge_values(graph, 10).requires_grad_(),
+        rows_of(graph, 11).requires_grad_(),
+        rows_of(graph, 12),
+    )
+    (dense_propagate(graph, weights, rows) * probe).sum().backward()
+    by_weights = edge_dot(graph, rows.detach(), probe, add_to=edge_dot(graph, probe, rows.detach()))
+    torch.testing.assert_close(by_weights, weights.grad)
+    torch.testing.assert_close(spmm(graph, two_way(graph, weights.detach()), probe), rows.grad)
 
 
-def test_propagate_agrees_with_finite_differences(graph):
-    weights, rows = edge_values(graph, 13).requires_grad_(), rows_of(graph, 14, d=2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda w, z: propagate(graph, w, z), (weights, rows))
-
-
-@pytest.mark.parametrize("wanted", ["weights", "rows"])
-def test_propagate_differentiates_only_what_is_asked_for(graph, wanted):
-    weights, rows = edge_values(graph, 15), rows_of(graph, 16)
-    chosen = {"weights": weights, "rows": rows}[wanted].requires_grad_()
-    propagate(graph, weights, rows).sum().backward()
-    assert chosen.grad is not None
-    assert (weights.grad is None) != (rows.grad is None)
-
-
-def test_propagate_takes_a_gradient_that_is_not_contiguous(graph):
-    rows = rows_of(graph, 17).requires_grad_()
-    out = propagate(graph, edge_values(graph, 18), rows)
-    out.sum().backward()  # the gradient of a sum is one number expanded
-    again = rows_of(graph, 17).requires_grad_()
-    dense_propagate(graph, edge_values(graph, 18), again).sum().backward()
-    torch.testing.assert_close(rows.grad, again.grad)
+def test_spmm_takes_rows_that_are_not_contiguous(graph):
+    weights, one = edge_values(graph, 18), torch.ones((), dtype=torch.float64)
+    expanded = one.expand(graph.num_nodes, 4)  # as the gradient of a sum is
+    got = spmm(graph, two_way(graph, weights), expanded)
+    torch.testing.assert_close(got, dense_propagate(graph, weights, expanded.contiguous()))

@@ -1,6 +1,7 @@
 """InfoNCE by its identities, the nodes of a batch, and the joint loss against its definition."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from rankformer.graph.negatives import NegativeSampler
 from rankformer.losses.bpr import bpr
 from rankformer.losses.contrastive import BatchNodes, Views, contrastive_loss, info_nce, take_rows
 from rankformer.losses.l2 import batch_l2
-from rankformer.models.xsimgcl import ContrastiveSettings
 
 
 def rows_of(size, seed, d=4):
@@ -107,6 +107,11 @@ def graph():
 EDGES = [3, 0, 20, 7, 7, 11]
 
 
+def terms(l2, cl_weight, l2_on="initial"):
+    """The settings that the loss reads."""
+    return SimpleNamespace(loss="bpr", l2=l2, l2_on=l2_on, cl_weight=cl_weight, cl_temperature=0.4)
+
+
 def nodes_of(triples):
     return triples.users, triples.positives, triples.negatives
 
@@ -138,8 +143,8 @@ def test_the_loss_is_ranking_loss_l2_and_contrastive_loss_by_their_definitions(g
     final, contrast, table = whole
     batch, l2 = batch_of(graph, edges), 0.3
     chosen = BatchNodes.of(graph, batch)
-    terms = ContrastiveSettings(cl_weight=0.7, cl_temperature=0.4, l2_on=l2_on, l2=l2)
-    got = contrastive_loss(chosen, Views(*(take_rows(rows, chosen.nodes) for rows in whole)), terms)
+    views = Views(*(take_rows(rows, chosen.nodes) for rows in whole))
+    got = contrastive_loss(chosen, views, terms(l2, 0.7, l2_on))
 
     which = slice(None) if edges is None else torch.tensor(edges)
     users, items = graph.edge_users[which].long(), graph.edge_items[which].long()
@@ -161,7 +166,7 @@ def test_without_weight_the_contrastive_loss_does_not_even_run(graph):
     chosen = BatchNodes.of(graph, batch_of(graph, EDGES))
     final, table = rows_of(len(chosen.nodes), 1), rows_of(len(chosen.nodes), 2)
     broken = torch.full_like(final, math.nan)
-    loss = contrastive_loss(chosen, Views(final, broken, table), ContrastiveSettings(cl_weight=0, l2=0.1))
+    loss = contrastive_loss(chosen, Views(final, broken, table), terms(0.1, 0.0))
     torch.testing.assert_close(loss, bpr(final, chosen.triples) + batch_l2(table, chosen.triples, 0.1))
 
 
@@ -169,7 +174,7 @@ def test_without_weight_the_contrastive_loss_does_not_even_run(graph):
 def test_rows_of_zeros_give_finite_gradients(graph, l2_on):
     chosen = BatchNodes.of(graph, batch_of(graph, EDGES))
     rows = [torch.zeros(len(chosen.nodes), 3, requires_grad=True) for _ in range(3)]
-    loss = contrastive_loss(chosen, Views(*rows), ContrastiveSettings(cl_weight=1, l2=0.1, l2_on=l2_on))
+    loss = contrastive_loss(chosen, Views(*rows), terms(0.1, 1.0, l2_on))
     distinct = [len(chosen.nodes[anchors]) for anchors in (chosen.users, chosen.items)]
     assert loss.item() == pytest.approx(math.log(2) + sum(math.log(number) for number in distinct), rel=1e-6)
     slopes = torch.autograd.grad(loss, rows, allow_unused=True, materialize_grads=True)

@@ -57,13 +57,6 @@ def test_a_restored_optimiser_continues_to_the_same_bits():
         assert torch.equal(mine, other)
 
 
-def test_clearing_drops_every_gradient():
-    parameters = make_parameters()
-    gradients_of(2, parameters)
-    Adam(parameters).clear_gradients()
-    assert [parameter.grad for parameter in parameters] == [None, None, None]
-
-
 def test_a_training_step_does_not_import_the_compiler():
     code = (
         "import sys, numpy as np\n"

@@ -324,6 +324,18 @@ def test_a_long_gradient_is_shortened_over_all_parameters_together(graph, clip_n
     assert torch.cat([network.value.grad, network.other.grad]).norm().item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_gradients_do_not_add_up_over_steps_and_a_parameter_that_a_step_misses_has_none(graph):
+    settings = TrainingSettings()
+    network = Counter(settings, lambda step, value: 3 * (value if step < 3 else network.other).sum())
+    network.other = nn.Parameter(torch.zeros(2))
+    loop = TrainingLoop(network, graph, settings)
+    for _ in range(2):
+        loop.one_step(None)
+        assert (network.value.grad.tolist(), network.other.grad) == ([3.0], None)
+    loop.one_step(None)
+    assert (network.value.grad, network.other.grad.tolist()) == (None, [3.0, 3.0])
+
+
 def test_cosine_decay_starts_at_the_learning_rate_and_ends_near_zero(graph):
     settings = TrainingSettings(epochs=10, learning_rate=0.5, schedule="cosine")
     loop = TrainingLoop(Counter(settings), graph, settings)

@@ -36,11 +36,7 @@ class Batch:
 class Triples:
     """Users, positive items and negative items, (B,) each, as row numbers of an embedding matrix.
 
-    Attributes:
-        users: row of each user.
-        positives: row of each positive item.
-        negatives: row of each negative item.
-        graph: given when the triples are all edges of that graph in user order: losses then avoid B x d gathers.
+    `graph` is given when the triples are all edges of that graph in user order: losses then avoid B x d gathers.
     """
 
     users: Tensor

@@ -62,15 +62,9 @@ class BipartiteGraph:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> "BipartiteGraph":
-        """Return the graph with an edge for each pair, duplicates as parallel edges.
+        """Return the graph with an edge for each pair of user and item indices (E,), duplicates as parallel edges.
 
-        Args:
-            users: (E,) user indices, in any order.
-            items: (E,) item indices.
-            num_users: n; every user index is below it.
-            num_items: m; every item index is below it.
-            device: where the index arrays live.
-            dtype: type of the values that `edge_dot` will produce on this graph.
+        The pairs may be in any order. `edge_dot` will produce values of the given type on this graph.
         """
         n, m = num_users, num_items
         left, right = np.asarray(users), np.asarray(items)
@@ -85,20 +79,15 @@ class BipartiteGraph:
         keys = np.sort(left.astype(np.int64) * m + right)
         by_user, far = (keys // m).astype(np.int32), (keys % m).astype(np.int32) + np.int32(n)
         item_order = np.argsort(far, kind="stable").astype(np.int32)
-        owners = np.concatenate([by_user, far[item_order]])
-        neighbours = torch.from_numpy(np.concatenate([far, by_user[item_order]])).to(device)
-        degree = np.bincount(owners, minlength=n + m)
-        ptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degree)]).astype(np.int32)).to(device)
-        return cls(
-            num_users=n,
-            num_items=m,
-            ptr=ptr,
-            neighbours=neighbours,
-            owners=torch.from_numpy(owners).to(device),
-            edge_of=torch.from_numpy(np.concatenate([np.arange(size, dtype=np.int32), item_order])).to(device),
-            degree=torch.from_numpy(degree.astype(np.float64)).to(device),
-            pattern=csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype),
-        )
+        near = np.concatenate([by_user, far[item_order]])
+        far = np.concatenate([far, by_user[item_order]])
+        edges = np.concatenate([np.arange(size, dtype=np.int32), item_order])
+        counts = np.bincount(near, minlength=n + m)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        arrays = (starts, far, near, edges, counts.astype(np.float64))
+        ptr, neighbours, owners, edge_of, degree = (torch.from_numpy(array).to(device) for array in arrays)
+        pattern = csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype)
+        return cls(n, m, ptr, neighbours, owners, edge_of, degree, pattern)
 
     def interaction_matrix(self, count_duplicates: bool = False) -> csr_array:
         """Return the (n, m) matrix X: 1 where there is an edge, or the number of parallel edges."""
@@ -108,23 +97,20 @@ class BipartiteGraph:
     def distinct(self) -> "BipartiteGraph":
         """Return the graph with one edge in place of parallel ones."""
         pairs = self.interaction_matrix().tocoo()
-        return BipartiteGraph.from_pairs(
-            pairs.row, pairs.col, self.num_users, self.num_items, device=self.device, dtype=self.pattern.dtype
-        )
+        size, dtype = (self.num_users, self.num_items), self.pattern.dtype
+        return BipartiteGraph.from_pairs(pairs.row, pairs.col, *size, device=self.device, dtype=dtype)
 
     @property
     def num_edges(self) -> int:
-        """E, parallel edges included."""
+        """E, with parallel edges."""
         return self.neighbours.shape[0] // 2
 
     @property
     def num_nodes(self) -> int:
-        """n + m."""
         return self.num_users + self.num_items
 
     @property
     def device(self) -> torch.device:
-        """Where the graph lives."""
         return self.neighbours.device
 
     @property

@@ -19,65 +19,41 @@ _FLOOR = 0.001  # every place can become part of the rationale
 
 @dataclass(frozen=True)
 class SamplingShares:
-    """How large the drawn graphs are.
+    """How large the drawn graphs are."""
 
-    Attributes:
-        encoder: share of all places that the encoder's graph keeps.
-        view: share that the rationale and its complement keep each.
-        decoder: new pairs of the decoder's graph, per place.
-        extra: node ids from kept places in the pool of those pairs, per dropped place.
-    """
-
-    encoder: float
-    view: float
-    decoder: float
-    extra: float
+    encoder: float  # share of all places that the encoder's graph keeps
+    view: float  # share that the rationale and its complement keep each
+    decoder: float  # new pairs of the decoder's graph, per place
+    extra: float  # node ids from kept places in the pool of those pairs, per dropped place
 
 
 @dataclass(frozen=True, eq=False)
 class SampledGraphs:
-    """The graphs of one draw; all but the decoder's are scaled, and all have a loop at every node.
+    """The graphs of one draw; all but the decoder's are scaled, and all have a loop at every node."""
 
-    Attributes:
-        encoder: most places, those of high attention dropped more often.
-        decoder: the kept places, and random pairs of the nodes of dropped ones.
-        rationale: few places, those of high attention preferred.
-        complement: few places, those of low attention preferred.
-    """
-
-    encoder: SparseMatrix
-    decoder: Entries
-    rationale: SparseMatrix
-    complement: SparseMatrix
+    encoder: SparseMatrix  # most places, those of high attention dropped more often
+    decoder: Entries  # the kept places, and random pairs of the nodes of dropped ones
+    rationale: SparseMatrix  # few places, those of high attention preferred
+    complement: SparseMatrix  # few places, those of low attention preferred
 
 
 def widened(graph: BipartiteGraph, share: float, generator: torch.Generator) -> Entries:
     """Return the graph's places both ways, a loop at every node, and random pairs both ways.
 
-    Args:
-        graph: the training pairs; repeated ones count once.
-        share: random pairs per place of graph and loops. Their two nodes are rows and columns of places, drawn
-            independently: popular nodes come more often, and any two nodes may be joined.
-        generator: what draws.
+    There are `share` random pairs per place of graph and loops. Their two nodes are rows and columns of places, drawn
+    independently: popular nodes come more often, and any two nodes may be joined. Duplicate interactions count once.
     """
     own, _ = _with_loops(graph.owners, graph.neighbours, graph.num_nodes)
     count = math.floor(share * len(own))
     left, right = _some(own.rows, count, generator), _some(own.columns, count, generator)
     rows, columns = torch.cat([own.rows, left, right]), torch.cat([own.columns, right, left])
-    return Entries.merged(rows, columns, graph.num_nodes, graph.device)[0]
+    return Entries.merged(rows, columns, graph.num_nodes)[0]
 
 
 def sample_graphs(
     entries: Entries, attention: Tensor, shares: SamplingShares, generator: torch.Generator
 ) -> SampledGraphs:
-    """Return one draw of all four graphs.
-
-    Args:
-        entries: the places to draw from.
-        attention: (nnz,) of each place; its type becomes that of the scaled values.
-        shares: how large the graphs are.
-        generator: what draws.
-    """
+    """Return one draw of all four graphs from places with an attention (nnz,), whose type the scaled values get."""
     low, high = -attention, (attention + _FLOOR).log()
     kept = weighted_choice(low, math.floor(shares.encoder * len(entries)), generator)
     few = math.floor(shares.view * len(entries))
@@ -104,16 +80,14 @@ def scaled(entries: Entries, chosen: Tensor, dtype: torch.dtype = torch.float32)
     A chosen place on the diagonal makes it 2. Each direction of a pair is chosen for itself: M need not be symmetric.
     """
     places, counts = _with_loops(entries.rows[chosen], entries.columns[chosen], entries.num_nodes)
-    sums = torch.segment_reduce(counts, "sum", offsets=places.ptr, initial=0.0)
-    shrink = sums.rsqrt()
+    shrink = torch.segment_reduce(counts, "sum", offsets=places.ptr, initial=0.0).rsqrt()
     values = counts * shrink[places.rows] * shrink[places.columns]
     return SparseMatrix(places, values.to(dtype))
 
 
 def _decoder(entries: Entries, kept: Tensor, shares: SamplingShares, generator: torch.Generator) -> Entries:
     """Return the kept places, loops, and pairs, both ways, of ids from dropped places and some from kept ones."""
-    size = entries.num_nodes
-    loops = torch.arange(size, dtype=entries.rows.dtype, device=entries.rows.device)
+    loops = torch.arange(entries.num_nodes).to(entries.rows)
     extra = math.floor(shares.extra * (len(entries) - int(kept.sum())))
     count = math.floor(shares.decoder * len(entries))
     pairs = []
@@ -122,16 +96,14 @@ def _decoder(entries: Entries, kept: Tensor, shares: SamplingShares, generator: 
         pairs.append(_some(pool, count if len(pool) else 0, generator))
     rows = torch.cat([entries.rows[kept], *pairs])
     columns = torch.cat([entries.columns[kept], *reversed(pairs)])
-    return _with_loops(rows, columns, size)[0]
+    return _with_loops(rows, columns, entries.num_nodes)[0]
 
 
 def _with_loops(rows: Tensor, columns: Tensor, num_nodes: int) -> tuple[Entries, Tensor]:
-    loops = torch.arange(num_nodes, dtype=rows.dtype, device=rows.device)
-    return Entries.merged(torch.cat([rows, loops]), torch.cat([columns, loops]), num_nodes, rows.device)
+    loops = torch.arange(num_nodes).to(rows)
+    return Entries.merged(torch.cat([rows, loops]), torch.cat([columns, loops]), num_nodes)
 
 
 def _some(ids: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return `count` of the ids, drawn uniformly with replacement."""
-    if count == 0:
-        return ids[:0]
-    return ids[torch.randint(len(ids), (count,), generator=generator).to(ids.device)]
+    return ids[torch.randint(max(1, len(ids)), (count,), generator=generator).to(ids.device)]

@@ -12,13 +12,11 @@ Tikk, RecSys 2011): all rows of a side step together, and A x is one thin produc
 edges.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import bag_sum, edge_dot
+from rankformer.graph.sparse_ops import edge_dot, side_sums
 
 _STEPS = 3  # of conjugate gradients, per half iteration
 
@@ -28,13 +26,7 @@ def least_squares_factors(
 ) -> Tensor:
     """Return the factors of all users and items, (n+m, dim), users first.
 
-    Args:
-        graph: the training interactions.
-        dim: number of factors.
-        seed: of the random initialization.
-        weight: c, of a training interaction, where every other pair weighs 1.
-        regularization: lambda.
-        iterations: how often each side is solved for.
+    `weight` is c, `regularization` lambda; each side is solved for in each iteration, from a random initialization.
     """
     n = graph.num_users
     generator = torch.Generator().manual_seed(seed)
@@ -46,23 +38,22 @@ def least_squares_factors(
 
 
 def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, regularization: float) -> None:
-    """Improve the rows of one side in place, the other side's being fixed."""
-    n = graph.num_users
-    fixed = factors[n:] if side.start == 0 else factors[:n]
+    """Improve the factors of one side in place, the other side's being fixed."""
+    of_users = side.start == 0
+    fixed = factors[graph.num_users :] if of_users else factors[: graph.num_users]
     gram = fixed.T @ fixed
     gram.diagonal().add_(regularization)
-    edges = _edge_sums(graph, factors, side)
-    ones = torch.ones(graph.num_edges, dtype=factors.dtype, device=factors.device)
 
     def apply(rows: Tensor) -> Tensor:
         """Return A x for every row x of the side."""
         stacked = factors.clone()
         stacked[side] = rows
-        left, right = (stacked, factors) if side.start == 0 else (factors, stacked)
-        return edges(edge_dot(graph, left, right)).mul_(weight - 1).addmm_(rows, gram)
+        dots = edge_dot(graph, stacked, factors) if of_users else edge_dot(graph, factors, stacked)
+        return side_sums(graph, of_users, dots, factors).mul_(weight - 1).addmm_(rows, gram)
 
     x = factors[side]
-    residual = edges(ones).mul_(weight).sub_(apply(x))
+    ones = torch.ones(graph.num_edges, dtype=factors.dtype, device=factors.device)
+    residual = side_sums(graph, of_users, ones, factors).mul_(weight).sub_(apply(x))
     direction = residual.clone()
     size = residual.square().sum(1, keepdim=True)  # (rows, 1)
     for _ in range(_STEPS):
@@ -74,12 +65,3 @@ def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, r
         new_size = residual.square().sum(1, keepdim=True)
         direction.mul_((new_size / size).nan_to_num_(0.0, 0.0, 0.0)).add_(residual)
         size = new_size
-
-
-def _edge_sums(graph: BipartiteGraph, factors: Tensor, side: slice) -> Callable[[Tensor], Tensor]:
-    """Return the function from edge values (E,) to the sums of the far rows times them, (rows of the side, d)."""
-    n, size = graph.num_users, graph.num_edges
-    if side.start == 0:
-        return lambda values: bag_sum(graph.neighbours[:size], factors, graph.ptr[: n + 1], values)
-    ptr, order = graph.ptr[n:] - size, graph.edge_of[size:]
-    return lambda values: bag_sum(graph.neighbours[size:], factors, ptr, values.index_select(0, order))

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 
-_MASK31 = (1 << 31) - 1
 _TABLE_SLOTS_PER_PAIR = 4
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples spread evenly
+_MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class NegativeSampler:
     """Draws negatives for the edges of one graph.
 
     Attributes:
-        graph: the training pairs.
+        graph: the training interactions.
         free_items: (n,) f_u, how many items each user has not touched.
         first: (n,) where each user's entries start in `pairs` and `ranks`.
         pairs: sorted u m + p_t over the distinct pairs.
@@ -49,7 +50,7 @@ class NegativeSampler:
         m = graph.num_items
         users = graph.edge_users.cpu().numpy().astype(np.int64)
         pairs = users * m + graph.edge_items.cpu().numpy() - graph.num_users
-        fresh = np.concatenate([[True], pairs[1:] != pairs[:-1]])  # edges are sorted: repeats stand side by side
+        fresh = np.concatenate([[True], pairs[1:] != pairs[:-1]])  # edges are sorted: parallel ones are neighbours
         pairs, users = pairs[fresh], users[fresh]
         count = np.bincount(users, minlength=graph.num_users)
         first = np.cumsum(count) - count
@@ -76,8 +77,8 @@ class NegativeSampler:
         keys = users * m + drawn
         suspects = self.table[_slot(keys, self.table.numel().bit_length() - 1)].nonzero().squeeze(1)
         keys = keys[suspects]
-        place = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
-        touched = suspects[self.pairs[place] == keys]
+        position = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
+        touched = suspects[self.pairs[position] == keys]
         drawn[touched] = self._draw_free(seed, step, edges[touched], users[touched])
         return torch.where(drawn >= 0, drawn.int() + graph.num_users, own)
 
@@ -91,27 +92,21 @@ class NegativeSampler:
 
 def _slot(keys: Tensor, bits: int) -> Tensor:
     """Return the table slot of each pair key: the top bits of a multiplicative hash."""
-    return ((keys * _signed64(0x9E3779B97F4A7C15)) >> (64 - bits)) & ((1 << bits) - 1)
+    return ((keys * _signed64(_GOLDEN)) >> (64 - bits)) & ((1 << bits) - 1)
 
 
 def random_bits(seed: int, step: int, counters: Tensor) -> Tensor:
     """Return 31 random bits per counter as int64, by two rounds of multiply-and-fold mixing of (seed, step, counter).
 
-    Each round multiplies by an odd 62-bit constant and folds the high half onto the low half. Integer arithmetic
-    only, so every machine, device and thread count gives the same bits.
+    Integer arithmetic only, so every machine, device and thread count gives the same bits.
     """
-    state = counters * _signed64(0x9E3779B97F4A7C15) + _signed64(_mix_scalar(seed, step))
-    for constant in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+    key = (seed * 0xD1342543DE82EF95 + step * 0xA0761D6478BD642F + 0x632BE59BD9B4E019) % 2**64
+    for constant in _MIXERS:
+        key = ((key ^ (key >> 32)) * constant) % 2**64
+    state = counters * _signed64(_GOLDEN) + _signed64(key ^ (key >> 29))
+    for constant in _MIXERS:
         state = (state ^ ((state >> 32) & 0xFFFFFFFF)) * _signed64(constant)
-    return (state >> 33) & _MASK31
-
-
-def _mix_scalar(seed: int, step: int) -> int:
-    """Return 64 mixed bits of (seed, step)."""
-    state = (seed * 0xD1342543DE82EF95 + step * 0xA0761D6478BD642F + 0x632BE59BD9B4E019) % 2**64
-    for constant in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
-        state = ((state ^ (state >> 32)) * constant) % 2**64
-    return state ^ (state >> 29)
+    return (state >> 33) & 0x7FFFFFFF
 
 
 def _signed64(value: int) -> int:

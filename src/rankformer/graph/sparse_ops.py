@@ -6,11 +6,9 @@ Over all n+m nodes, rows stacked users first:
     spmm(w, Q)_v        = sum_{entries e of v} w_e q_far(e)     neighbour sums of users and items at once: SpMM
 
 The pair is closed under differentiation: the gradient of `spmm` with respect to its rows is `spmm` again (the pattern
-is symmetric), with respect to its weights an `edge_dot`. `propagate` uses that; the layers with a backward of their own
-call the plain functions. No function here makes an array of size E x d.
+is symmetric), with respect to its weights an `edge_dot`. Neither is known to autograd: layers use them forward and in a
+backward of their own. No function here makes an array of size E x d.
 """
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,13 +18,9 @@ from rankformer.graph.bipartite import BipartiteGraph
 
 
 def edge_dot(graph: BipartiteGraph, left: Tensor, right: Tensor, add_to: Tensor | None = None) -> Tensor:
-    """Return left_u . right_i for every edge, (E,) in user order; a given `add_to` (E,) is added to and returned.
+    """Return left_u . right_i for every edge, (E,) in user order, of rows (n+m, d) each.
 
-    Args:
-        graph: the edges.
-        left: (n+m, d) rows; the users' are read.
-        right: (n+m, d) rows; the items' are read.
-        add_to: (E,) values to add to in place.
+    A given `add_to` (E,) is added to in place and returned.
     """
     n = graph.num_users
     if graph.num_edges > n * graph.num_nodes:
@@ -45,23 +39,26 @@ def edge_dot(graph: BipartiteGraph, left: Tensor, right: Tensor, add_to: Tensor 
 
 
 def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
-    """Return the weighted sum of each node's neighbour rows, (n+m, d).
-
-    Args:
-        graph: the edges.
-        weights: (2E,) two-way values.
-        rows: (n+m, d).
-    """
+    """Return the sum of each node's neighbour rows, (n+m, d), by two-way weights (2E,)."""
     return bag_sum(graph.neighbours, rows, graph.ptr, weights)
 
 
 def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
-    """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b; not differentiable."""
+    """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
     # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that ask for a
     # gradient would send it down a slower path that prepares its own backward, hence the detach.
     return embedding_bag(
         indices, rows.detach(), ptr, mode="sum", per_sample_weights=weights.detach(), include_last_offset=True
     )
+
+
+def side_sums(graph: BipartiteGraph, of_users: bool, values: Tensor, rows: Tensor) -> Tensor:
+    """Return the half of `spmm` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
+    n, size = graph.num_users, graph.num_edges
+    if of_users:
+        return bag_sum(graph.neighbours[:size], rows, graph.ptr[: n + 1], values)
+    by_item = values.index_select(0, graph.edge_of[size:])
+    return bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
 
 
 def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:
@@ -100,34 +97,3 @@ def row_dot(left: Tensor, right: Tensor, scratch: Tensor | None = None) -> Tenso
     # A product and a matrix-vector product are several times faster than a batched product of single rows.
     product = torch.mul(left, right, out=scratch)
     return product @ product.new_ones(product.shape[1])
-
-
-class _Propagate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
-        ctx.graph = graph
-        ctx.save_for_backward(weights, rows)
-        return spmm(graph, two_way(graph, weights), rows)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
-        graph = ctx.graph
-        weights, rows = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        grad_weights = grad_rows = None
-        if ctx.needs_input_grad[1]:
-            grad_weights = edge_dot(graph, rows, grad, add_to=edge_dot(graph, grad, rows))
-        if ctx.needs_input_grad[2]:
-            grad_rows = spmm(graph, two_way(graph, weights), grad)
-        return None, grad_weights, grad_rows
-
-
-def propagate(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
-    """Return [A Z_i ; A^T Z_u], (n+m, d), A the (n, m) matrix of edge values; differentiable in weights and rows.
-
-    Args:
-        graph: the edges.
-        weights: (E,) edge values.
-        rows: (n+m, d), users first.
-    """
-    return _Propagate.apply(graph, weights, rows)  # type: ignore[no-any-return, no-untyped-call]

@@ -10,6 +10,4 @@ from torch import Tensor
 from rankformer.graph.batch import Triples
 from rankformer.losses.bpr import bpr
 
-RankingLoss = Callable[[Tensor, Triples], Tensor]
-
-RANKING_LOSSES: dict[str, RankingLoss] = {"bpr": bpr}
+RANKING_LOSSES: dict[str, Callable[[Tensor, Triples], Tensor]] = {"bpr": bpr}

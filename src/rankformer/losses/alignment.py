@@ -27,13 +27,9 @@ def alignment(cosines: Tensor) -> Tensor:
 
 
 def uniformity(rows: Tensor, counts: Tensor) -> Tensor:
-    """Return uni of unit rows that occur `counts` times: 0 if all are equal or there is no pair, else below 0.
+    """Return uni of the unit rows (U, d) of distinct nodes that occur `counts` (U,) times, in the rows' type.
 
-    Time U^2 d, memory a block of rows times U.
-
-    Args:
-        rows: (U, d) distinct nodes' unit rows.
-        counts: (U,) how often each occurs, at least once, in the rows' type.
+    It is 0 if all are equal or there is no pair, else below 0. Time U^2 d, memory a block of rows times U.
     """
     total = counts.sum().item()
     if total < 2:

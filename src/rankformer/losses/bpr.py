@@ -18,11 +18,9 @@ from rankformer.graph.sparse_ops import bag_sum, row_dot
 
 
 def bpr(z: Tensor, triples: Triples) -> Tensor:
-    """Return the BPR loss of the triples.
+    """Return the BPR loss of the triples, row numbers in `z`: all final embeddings, (n+m, d), or the batch's.
 
-    Args:
-        z: (n+m, d) final embeddings, or those of the batch's nodes.
-        triples: row numbers in `z`; the full batch of a graph takes a form without E x d gathers.
+    The full batch of a graph takes a form without E x d gathers.
     """
     if triples.graph is not None:
         return _FullBatchRanking.apply(triples.graph, z, triples.negatives)  # type: ignore[no-any-return, no-untyped-call]

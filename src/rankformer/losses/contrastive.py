@@ -9,10 +9,11 @@ or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over t
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
@@ -22,30 +23,6 @@ from rankformer.losses.l2 import batch_l2
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
 
 _SCORES_AT_ONCE = 2**19  # of a batch's few thousand candidates, which then stay in the cache
-
-
-class ContrastiveTerms(Protocol):
-    """The settings that the loss reads."""
-
-    @property
-    def loss(self) -> str:
-        """Name of the ranking loss."""
-
-    @property
-    def l2(self) -> float:
-        """Weight of the L2 regularization."""
-
-    @property
-    def l2_on(self) -> Literal["initial", "final"]:
-        """Whether the learned or the final embeddings are regularized."""
-
-    @property
-    def cl_weight(self) -> float:
-        """lambda_cl."""
-
-    @property
-    def cl_temperature(self) -> float:
-        """tau_cl."""
 
 
 class Views(NamedTuple):
@@ -75,32 +52,28 @@ class BatchNodes:
     @classmethod
     def of(cls, graph: BipartiteGraph, batch: Batch) -> "BatchNodes":
         """Return the nodes of one batch, in passes over the nodes and without a sort."""
-        n, device = graph.num_users, graph.device
+        n, device, triples = graph.num_users, graph.device, batch.triples(graph)
         if batch.edges is None:
             touched = graph.degree > 0
             users, items = touched[:n].nonzero()[:, 0], touched[n:].nonzero()[:, 0] + n
-            return cls(torch.arange(graph.num_nodes, device=device), batch.triples(graph), users, items)
-        edges = batch.edges
-        triples = graph.edge_users[edges].long(), graph.edge_items[edges].long(), batch.negatives.long()
+            return cls(torch.arange(graph.num_nodes, device=device), triples, users, items)
+        members = [nodes.long() for nodes in (triples.users, triples.positives, triples.negatives)]
         role = torch.zeros(graph.num_nodes, dtype=torch.int8, device=device)
-        for number, members in zip((1, 2, 3), reversed(triples), strict=True):
-            role[members] = number  # a positive that is also a negative counts as a positive
+        for number, nodes in zip((1, 2, 3), reversed(members), strict=True):
+            role[nodes] = number  # a positive that is also a negative counts as a positive
         groups = [(role == number).nonzero()[:, 0] for number in (3, 2, 1)]
-        nodes = torch.cat(groups)
+        distinct = torch.cat(groups)
         position = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
-        position[nodes] = torch.arange(len(nodes), device=device)
+        position[distinct] = torch.arange(len(distinct), device=device)
         first, second = len(groups[0]), len(groups[0]) + len(groups[1])
-        placed = Triples(position[triples[0]], position[triples[1]], position[triples[2]])
-        return cls(nodes, placed, slice(0, first), slice(first, second))
+        placed = Triples(position[members[0]], position[members[1]], position[members[2]])
+        return cls(distinct, placed, slice(0, first), slice(first, second))
 
 
-def contrastive_loss(batch: BatchNodes, views: Views, settings: ContrastiveTerms) -> Tensor:
+def contrastive_loss(batch: BatchNodes, views: Views, settings: Any) -> Tensor:
     """Return the loss of a batch: ranking loss, L2 regularization and weighted contrastive loss.
 
-    Args:
-        batch: the distinct nodes.
-        views: their embeddings.
-        settings: which ranking loss, and the weights of the terms.
+    Of the settings of a contrastive model it reads `loss`, `l2`, `l2_on`, `cl_weight` and `cl_temperature`.
     """
     loss = RANKING_LOSSES[settings.loss](views.final, batch.triples)
     if settings.l2_on == "initial":
@@ -124,15 +97,11 @@ def _final_norms(triples: Triples, final: Tensor) -> Tensor:
 
 
 def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
-    """Return NCE(X, Y), the mean cross entropy of picking each anchor's own candidate by cosine.
+    """Return NCE(X, Y), the mean cross entropy of picking each anchor's own candidate by cosine; both are (N, d).
 
-    One-directional: anchors choose among candidates. Both get gradients; the length of a row does not matter, and a
-    row of zeros has similarity 0 with all and gets no gradient. No (N, N) matrix is ever whole.
-
-    Args:
-        anchors: X, (N, d).
-        candidates: Y, (N, d); row a is the positive of anchor a, the others are its negatives.
-        temperature: tau_cl.
+    One-directional: anchors choose among candidates, of which row a is the positive of anchor a and the others are its
+    negatives. Both get gradients; the length of a row does not matter, and a row of zeros has similarity 0 with all and
+    gets no gradient. No (N, N) matrix is ever whole.
     """
     x: Tensor = _UnitRows.apply(anchors)  # type: ignore[no-untyped-call]
     y: Tensor = _UnitRows.apply(candidates)  # type: ignore[no-untyped-call]
@@ -160,17 +129,5 @@ class _UnitRows(torch.autograd.Function):
 
 
 def take_rows(rows: Tensor, nodes: Tensor) -> Tensor:
-    """Return the rows of distinct nodes, (S, d); the gradient goes back in one copy into zeros."""
-    return _TakeRows.apply(rows, nodes)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _TakeRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, nodes: Tensor) -> Tensor:
-        ctx.fixed = len(rows), nodes
-        return rows.index_select(0, nodes)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        size, nodes = ctx.fixed
-        return grads[0].new_zeros(size, grads[0].shape[1]).index_copy_(0, nodes, grads[0]), None
+    """Return the rows of distinct nodes, (S, d)."""
+    return embedding(nodes, rows)

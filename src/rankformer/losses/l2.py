@@ -16,13 +16,10 @@ from rankformer.graph.batch import Triples
 def batch_l2(table: Tensor, triples: Triples, strength: float) -> Tensor:
     """Return the L2 regularization of the learned embeddings of a batch, each as often as it occurs.
 
-    Args:
-        table: (n+m, d) learned embeddings, or those of the batch's nodes.
-        triples: row numbers in `table`.
-        strength: lambda.
+    The triples are row numbers in `table`: all learned embeddings, (n+m, d), or those of the batch's nodes.
     """
     size, graph = len(triples), triples.graph
-    if graph is not None:
+    if graph is not None:  # no E x d gathers
         occurrences = graph.degree + torch.bincount(triples.negatives, minlength=graph.num_nodes)
         weights = occurrences.to(table.dtype) * (strength / size)
         return _WeightedSquares.apply(table, weights)  # type: ignore[no-any-return, no-untyped-call]
@@ -48,19 +45,10 @@ class _WeightedSquares(torch.autograd.Function):
 def weight_decay(network: nn.Module, strength: float, *, with_table: bool = False) -> Tensor | float:
     """Return strength / 2 times the squared length of all trained parameters; 0.0 for strength 0.
 
-    Its gradient is what Adam's `weight_decay` adds.
-
-    Args:
-        network: its embedding table, if it has one, is the parameter `table`.
-        strength: the decay.
-        with_table: whether the table is decayed too; otherwise that is the task of `batch_l2`.
+    Its gradient is what Adam's `weight_decay` adds. The parameter `table` is left to `batch_l2`, unless `with_table`.
     """
     if strength == 0:
         return 0.0
-    parameters = [
-        parameter
-        for name, parameter in network.named_parameters()
-        if (with_table and parameter.requires_grad) or (not with_table and name != "table")
-    ]
-    squares = [parameter.square().sum() for parameter in parameters]
+    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    squares = [parameter.square().sum() for name, parameter in trained if with_table or name != "table"]
     return 0.5 * strength * torch.stack(squares).sum()

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-_SMALLEST_SCALE = 1e-6
-
 
 def divergence(mean: Tensor, scale: Tensor) -> Tensor:
     """Return the KL divergence from the standard normal, summed over d, the mean over rows and aspects (A, b, d)."""
-    scale = scale.clamp(min=_SMALLEST_SCALE)
+    scale = scale.clamp(min=1e-6)  # 0 has no logarithm
     return 0.5 * (mean.square() + scale.square() - 1 - 2 * scale.log()).sum(2).mean()
 
 

@@ -18,13 +18,9 @@ _SAFE = 60.0  # exp of scores up to here, and the sum of billions of them, are f
 
 
 def weighted_log_sum_exp(queries: Tensor, keys: Tensor, weights: Tensor, block: int = _BLOCK) -> Tensor:
-    """Return sum_q weights_q log sum_k exp(queries_q . keys_k), differentiable in queries and keys.
+    """Return sum_q weights_q log sum_k exp(queries_q . keys_k), differentiable in queries (Q, d) and keys (K, d).
 
-    Args:
-        queries: (Q, d).
-        keys: (K, d), at least one.
-        weights: (Q,).
-        block: scores to hold at once.
+    At most `block` scores are held at once, or those of one query.
     """
     return _WeightedLogSumExp.apply(queries, keys, weights, block)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -38,7 +34,8 @@ class _WeightedLogSumExp(torch.autograd.Function):
         buffer = keys.new_empty(min(size, len(queries)), len(keys))
         # No score exceeds the product of the largest lengths; below the safe bound the shift by the row's maximum,
         # two more passes over the scores, is not needed.
-        largest = (_largest_length(queries) * _largest_length(keys)).item()
+        lengths = [torch.linalg.vector_norm(rows, dim=1).max() for rows in (queries, keys)]
+        largest = (lengths[0] * lengths[1]).item()
         total = queries.new_zeros(())
         for start in range(0, len(queries), size):
             part = slice(start, start + size)
@@ -58,8 +55,3 @@ class _WeightedLogSumExp(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_queries, grad_keys = ctx.saved_tensors
         return grad_queries * grads[0], grad_keys * grads[0], None, None
-
-
-def _largest_length(rows: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return lengths.max()

@@ -1,1 +1,1 @@
-"""One loss file, one training loop, one checkpoint format, for every model trained by gradient."""
+"""The only training loop, its settings and the networks it trains."""

@@ -12,35 +12,27 @@ Event = dict[str, Any]
 
 
 class TrainingState(NamedTuple):
-    """The whole state of a training: parameters, optimiser and best parameters as tensors, and a few numbers."""
+    """The whole state of a training: a few numbers, and tensors called network.NAME, best.NAME and adam.NAME."""
 
     tensors: dict[str, Tensor]
     numbers: dict[str, Any]
 
+    def group(self, prefix: str) -> dict[str, Tensor]:
+        """Return the tensors of a group such as "best.", by their names in it."""
+        return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
+
 
 class CheckpointWriter(Protocol):
-    """Where a training keeps its state."""
+    """Where a training keeps its state after an epoch, in place of the last one."""
 
-    def save(self, epoch: int, state: TrainingState) -> None:
-        """Keep the state after an epoch, in place of the last one."""
-
-
-def ignore_event(event: Event) -> None:
-    """Do nothing with an event."""
+    def save(self, epoch: int, state: TrainingState) -> None: ...
 
 
 @dataclass(frozen=True)
 class FitContext:
-    """The surroundings of a fit; by default there are none.
+    """The surroundings of a fit; what is None is not there."""
 
-    Attributes:
-        validate: returns the metrics of a scorer on the validation part; None where there is no such part.
-        record: is called with one event per epoch and per validation.
-        checkpoints: where the training state goes; None keeps none.
-        resume_from: the state to continue from, None to start anew.
-    """
-
-    validate: Callable[[Scorer], dict[str, float]] | None = None
-    record: Callable[[Event], None] = ignore_event
-    checkpoints: CheckpointWriter | None = None
-    resume_from: TrainingState | None = None
+    validate: Callable[[Scorer], dict[str, float]] | None = None  # metrics of a scorer on the validation part
+    record: Callable[[Event], None] = lambda event: None  # is called with one event per epoch and per validation
+    checkpoints: CheckpointWriter | None = None  # where the training state goes
+    resume_from: TrainingState | None = None  # the state to continue from

@@ -21,13 +21,9 @@ from rankformer.training.settings import EmbeddingSettings, RankingSettings, Tra
 
 
 class Network(nn.Module):
-    """What the training loop trains; built from the numbers of users and items and the settings of its model.
+    """What the training loop trains; built from the numbers of users and items and the settings of its model."""
 
-    Attributes:
-        learns_from: what a step is made of: interactions with a negative item each, or nodes.
-    """
-
-    learns_from: ClassVar[Literal["interactions", "nodes"]] = "interactions"
+    learns_from: ClassVar[Literal["interactions", "nodes"]] = "interactions"  # each with a negative item, or nodes
 
     def __init__(self, num_users: int, num_items: int, settings: TrainingSettings) -> None:
         super().__init__()
@@ -77,7 +73,6 @@ class EmbeddingNetwork(Network):
         self.table = nn.Parameter(random_table(settings.initialization, *size, settings.seed, generator))
 
     def initialize(self, graph: BipartiteGraph) -> None:
-        """Set the table to what the setting `initialization` makes of the interactions."""
         initialize_(self.table, graph, self.initialization, self.seed, self.initial_scale)
 
     @abstractmethod
@@ -85,17 +80,14 @@ class EmbeddingNetwork(Network):
         """Return the final embeddings of all nodes, (n+m, d), users first."""
 
     def scorer(self, graph: BipartiteGraph) -> Embeddings:
-        """Return the final embeddings."""
         z = self.propagate(graph)
         return Embeddings(z[: graph.num_users], z[graph.num_users :])
 
     def final_scorer(self, graph: BipartiteGraph) -> Embeddings:
-        """Return the final embeddings with the fold-in rule."""
         return replace(self.scorer(graph), fold_in=self.fold_in(graph))
 
     def fold_in(self, graph: BipartiteGraph) -> FoldIn | None:
         """Return how users are embedded from their histories; None where that takes an embedding of their own."""
-        del graph
         return None
 
 
@@ -107,6 +99,5 @@ class RankingNetwork(EmbeddingNetwork):
         self.ranking_loss, self.l2 = RANKING_LOSSES[settings.loss], settings.l2
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        """Return the ranking loss of the batch plus the L2 regularization."""
         triples = batch.triples(graph)
         return self.ranking_loss(self.propagate(graph), triples) + batch_l2(self.table, triples, self.l2)

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from rankformer.settings import ModelSettings
 
-Initialization = Literal["normal", "xavier-uniform", "xavier-normal", "spectral", "least-squares"]
-
 
 class TrainingSettings(ModelSettings):
     """How a model is trained; the defaults are the paper's full-batch protocol."""
@@ -35,7 +33,7 @@ class EmbeddingSettings(TrainingSettings):
 
     embedding_dim: int = Field(default=64, ge=1)
     """Dimension d of the embeddings."""
-    initialization: Initialization = "normal"
+    initialization: Literal["normal", "xavier-uniform", "xavier-normal", "spectral", "least-squares"] = "normal"
     """What the table starts from: normal with standard deviation 0.1, Xavier's uniform or normal range, the leading
     singular vectors of the interaction matrix, or its weighted least-squares factors."""
 

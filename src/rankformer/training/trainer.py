@@ -17,9 +17,9 @@ from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.scoring.base import Scorer
+from rankformer.training.activations import kept_memory
 from rankformer.training.adam import Adam
-from rankformer.training.context import FitContext, TrainingState
-from rankformer.training.memory import kept_memory
+from rankformer.training.context import Event, FitContext, TrainingState
 from rankformer.training.network import Network
 from rankformer.training.settings import TrainingSettings
 
@@ -42,13 +42,8 @@ def train(
 ) -> Progress:
     """Train the network in place and return where training ended; it holds the parameters of the best validation.
 
-    Without a validation part the last epoch counts as the best.
-
-    Args:
-        network: what to train.
-        graph: the training interactions.
-        settings: of the loop.
-        context: how to validate, where events and checkpoints go, what to resume.
+    Without a validation part the last epoch counts as the best. The context says how to validate, where events and
+    checkpoints go, and what to resume.
 
     Raises:
         TrainingError: a loss, gradient or embedding is not finite; the message has the step.
@@ -57,23 +52,28 @@ def train(
     run = TrainingLoop(network, graph, settings)
     if context.resume_from is not None:
         run.restore(context.resume_from)
-    started = time.perf_counter() - run.progress.seconds
     progress = run.progress
+    started = time.perf_counter() - progress.seconds
+
+    def record(event: Event) -> None:
+        progress.seconds = time.perf_counter() - started
+        context.record({**event, "seconds": round(progress.seconds, 3)})
+
     while progress.epoch < settings.epochs and progress.validations_since_best < settings.patience:
         progress.epoch += 1
-        loss = run.one_epoch()
-        progress.seconds = time.perf_counter() - started
-        context.record({"event": "epoch", "epoch": progress.epoch, "loss": loss, "seconds": round(progress.seconds, 3)})
+        record({"event": "epoch", "epoch": progress.epoch, "loss": run.one_epoch()})
         if progress.epoch % settings.validate_every == 0 or progress.epoch == settings.epochs:
             if context.validate is not None:
                 metrics = context.validate(run.scorer())
                 improved = run.note_validation(metrics)
-                progress.seconds = time.perf_counter() - started
-                event = {"event": "validation", "epoch": progress.epoch, **metrics, "best": improved}
-                context.record({**event, "seconds": round(progress.seconds, 3)})
+                record({"event": "validation", "epoch": progress.epoch, **metrics, "best": improved})
             if context.checkpoints is not None:
                 context.checkpoints.save(progress.epoch, run.state())
-    run.finish()
+    if run.best:
+        network.load_state_dict(run.best)
+    else:
+        progress.best_epoch = progress.epoch
+    run.scorer()  # stops if the last step left something that is not finite
     return progress
 
 
@@ -83,8 +83,7 @@ class TrainingLoop:
     def __init__(self, network: Network, graph: BipartiteGraph, settings: TrainingSettings) -> None:
         self.network, self.graph, self.settings = network, graph, settings
         self.sampler = NegativeSampler.of(graph) if network.learns_from == "interactions" else None
-        self.parameters = list(network.parameters())
-        self.optimizer = Adam(self.parameters)
+        self.optimizer = Adam(list(network.parameters()))
         self.best: dict[str, Tensor] = {}
         self.progress = Progress()
 
@@ -94,28 +93,19 @@ class TrainingLoop:
         return sum(losses) / len(losses)
 
     def one_step(self, chosen: Tensor | None) -> float:
-        """Do one optimiser step; return its loss, or stop if anything is not finite.
-
-        Args:
-            chosen: edge numbers, None for all, or nodes, whichever the network learns from.
-        """
+        """Do one optimiser step on edge numbers (None: all) or nodes; return its loss, or stop if it is not finite."""
         self.progress.step += 1
-        step = self.progress.step
-        batch = self._batch(chosen)
-        self.optimizer.clear_gradients()
+        batch, parameters = self._batch(chosen), self.optimizer.parameters
+        self.network.zero_grad()
         loss = self.network.loss(self.graph, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         value = loss.item()
         # A sum is finite only if every term is, and is the cheapest pass that tells.
-        sums = [value] + [p.grad.sum().item() for p in self.parameters if p.grad is not None]
+        sums = [value] + [p.grad.sum().item() for p in parameters if p.grad is not None]
         if not all(map(math.isfinite, sums)):
-            culprit = "gradient" if math.isfinite(value) else "loss"
-            raise TrainingError(
-                f"step {step} (epoch {self.progress.epoch}): the {culprit} is not finite; "
-                f"try a smaller learning_rate than {self.settings.learning_rate}"
-            )
+            raise self._not_finite("gradient is" if math.isfinite(value) else "loss is")
         if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
+            nn.utils.clip_grad_norm_(parameters, self.settings.clip_norm)
         self.optimizer.step(self.learning_rate)
         self.network.after_step(self.graph, batch)
         return value
@@ -125,16 +115,12 @@ class TrainingLoop:
         with torch.no_grad():
             result = self.network.scorer(self.graph)
         if not result.is_finite():
-            raise TrainingError(
-                f"step {self.progress.step} (epoch {self.progress.epoch}): the embeddings are not finite; "
-                f"try a smaller learning_rate than {self.settings.learning_rate}"
-            )
+            raise self._not_finite("embeddings are")
         return result
 
     def note_validation(self, metrics: dict[str, float]) -> bool:
         """Return whether this validation is the best so far; if so its parameters are kept."""
-        progress = self.progress
-        value = metrics[self.settings.metric]
+        progress, value = self.progress, metrics[self.settings.metric]
         if not math.isfinite(value):
             raise TrainingError(f"step {progress.step} (epoch {progress.epoch}): {self.settings.metric} is {value}")
         if progress.best_value is not None and value <= progress.best_value:
@@ -144,30 +130,17 @@ class TrainingLoop:
         self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
         return True
 
-    def finish(self) -> None:
-        """Leave the network with its best parameters."""
-        if self.best:
-            self.network.load_state_dict(self.best)
-        else:
-            self.progress.best_epoch = self.progress.epoch
-        self.scorer()
-
     def state(self) -> TrainingState:
         """Return the whole state of the training."""
-        named = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        named |= {f"best.{name}": value for name, value in self.best.items()}
-        named |= {f"adam.{name}": value for name, value in self.optimizer.tensors().items()}
+        groups = {"network": self.network.state_dict(), "best": self.best, "adam": self.optimizer.tensors()}
+        named = {f"{group}.{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
         return TrainingState(named, asdict(self.progress))
 
     def restore(self, state: TrainingState) -> None:
         """Continue from a state."""
-        groups: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}}
-        for name, value in state.tensors.items():
-            group, _, rest = name.partition(".")
-            groups[group][rest] = value
-        self.network.load_state_dict(groups["network"])
-        self.best = {name: value.to(self.graph.device) for name, value in groups["best"].items()}
-        self.optimizer.restore(groups["adam"])
+        self.network.load_state_dict(state.group("network."))
+        self.best = {name: value.to(self.graph.device) for name, value in state.group("best.").items()}
+        self.optimizer.restore(state.group("adam."))
         self.progress = Progress(**{name: state.numbers[name] for name in asdict(Progress())})
 
     @property
@@ -183,3 +156,7 @@ class TrainingLoop:
         if self.sampler is None:
             return Batch(None, torch.empty(0), seed, step, nodes=chosen)
         return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step)
+
+    def _not_finite(self, what: str) -> TrainingError:
+        place, rate = f"step {self.progress.step} (epoch {self.progress.epoch})", self.settings.learning_rate
+        return TrainingError(f"{place}: the {what} not finite; try a smaller learning_rate than {rate}")
