@@ -59,21 +59,14 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AspectScorer(Scorer):
-    """Mean latents, decoders and the user encoder.
-
-    Attributes:
-        parts: the tensors.
-        activation: of encoder and decoders, a name in `ACTIVATIONS`.
-        bounded: whether the link is the sigmoid.
-        by_root: whether the encoder divides by the root of the history's size.
-    """
+    """Mean latents, decoders and the user encoder."""
 
     kind: ClassVar[str] = "aspects"
     can_fold_in = can_compare_items = True
-    parts: Parts
-    activation: str = "tanh"
-    bounded: bool = True
-    by_root: bool = False
+    parts: Parts  # the tensors
+    activation: str = "tanh"  # of encoder and decoders, a name in `ACTIVATIONS`
+    bounded: bool = True  # whether the link is the sigmoid
+    by_root: bool = False  # whether the encoder divides by the root of the history's size
 
     @property
     def num_users(self) -> int:

@@ -42,26 +42,14 @@ class ScoreMatrix(ABC):
         del rows
         return None
 
-    @property
-    def score_bytes(self) -> int:
-        """Bytes of one score."""
-        return 8
-
 
 class Contributions(NamedTuple):
-    """One score as a sum: score = sum of the items' + the user's + the global contribution.
+    """One score as a sum: score = sum of the items' + the user's + the global contribution."""
 
-    Attributes:
-        score: the score that is explained.
-        items: (h,) contribution of each entry of the history.
-        user: contribution of the user's own learned embedding; 0 for methods and users without one.
-        overall: global contribution, of everything else.
-    """
-
-    score: float
-    items: NDArray[np.float64]
-    user: float
-    overall: float
+    score: float  # the score that is explained
+    items: NDArray[np.float64]  # (h,) contribution of each entry of the history
+    user: float  # contribution of the user's own learned embedding; 0 for methods and users without one
+    overall: float  # global contribution, of everything else
 
 
 class Scorer(ScoreMatrix):

@@ -54,10 +54,6 @@ class Embeddings(Scorer):
         return self.items.new_empty((rows, self.num_items))
 
     @property
-    def score_bytes(self) -> int:
-        return self.items.element_size()
-
-    @property
     def can_fold_in(self) -> bool:
         return self.fold_in is not None
 

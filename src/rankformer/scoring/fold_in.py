@@ -76,18 +76,12 @@ def check_tensors(tensors: dict[str, Tensor], num_items: int, dim: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class WeightedSum(FoldIn):
-    """v_u = d_u^-p sum_{e in u} t_i: propagation methods, for a user without an embedding of its own.
-
-    Attributes:
-        vectors: (m, d) t_i, what an item hands to each of its users.
-        power: p, 1 for means and 1/2 for symmetric normalisation.
-        own_embedding: whether training users have an embedding of their own on top.
-    """
+    """v_u = d_u^-p sum_{e in u} t_i: propagation methods, for a user without an embedding of its own."""
 
     rule: ClassVar[str] = "weighted-sum"
-    vectors: Tensor
-    power: float
-    own_embedding: bool = False
+    vectors: Tensor  # (m, d) t_i, what an item hands to each of its users
+    power: float  # p, 1 for means and 1/2 for symmetric normalisation
+    own_embedding: bool = False  # whether training users have an embedding of their own on top
 
     def split(self, histories: Histories) -> Split:
         scale = histories.sizes.clamp(min=1).pow(-self.power)
@@ -97,15 +91,11 @@ class WeightedSum(FoldIn):
 
 @dataclass(frozen=True, eq=False)
 class Constant(FoldIn):
-    """v_u = c: every user has the same embedding, whatever the history.
-
-    Attributes:
-        vector: (1, d) c.
-    """
+    """v_u = c: every user has the same embedding, whatever the history."""
 
     rule: ClassVar[str] = "constant"
     explains: ClassVar[bool] = False
-    vector: Tensor
+    vector: Tensor  # (1, d) c
 
     def split(self, histories: Histories) -> Split:
         rest = self.vector.double().expand(histories.num_users, -1)
@@ -120,17 +110,12 @@ class LeastSquares(FoldIn):
 
     (`rankformer.graph.least_squares` has the objective.) Each user solves a d x d system of its own. With A_u held, v_u
     is the sum of c A_u^-1 q_i over the history.
-
-    Attributes:
-        vectors: (m, d) Q, the items' embeddings.
-        weight: c, of an interaction of the history, where every other pair weighs 1.
-        regularization: lambda.
     """
 
     rule: ClassVar[str] = "least-squares"
-    vectors: Tensor
-    weight: float
-    regularization: float
+    vectors: Tensor  # (m, d) Q, the items' embeddings
+    weight: float  # c, of an interaction of the history, where every other pair weighs 1
+    regularization: float  # lambda
 
     def __post_init__(self) -> None:
         if not (1 <= self.weight < math.inf and 0 < self.regularization < math.inf):
@@ -191,19 +176,13 @@ class RankFoldIn(FoldIn):
     it back. With the weights held at their values v_u is linear in the items' embeddings; unrolled over the layers,
 
         v_u^L = sum_l (1 - tau)^(L-1-l) tau / C_u^l ( sum_e omega+_e^l v_i^l + global^l )  +  (1 - tau)^L v_u^0 .
-
-    Attributes:
-        start: the warm-up, which makes the users' first embeddings from the items'.
-        states: L item states (m, d), the input of each layer.
-        weights: the terms of Omega.
-        tau: step size of a layer.
     """
 
     rule: ClassVar[str] = "rank-attention"
-    start: WeightedSum
-    states: tuple[Tensor, ...]
-    weights: RankWeights
-    tau: float
+    start: WeightedSum  # the warm-up, which makes the users' first embeddings from the items'
+    states: tuple[Tensor, ...]  # L item states (m, d), the input of each layer
+    weights: RankWeights  # the terms of Omega
+    tau: float  # step size of a layer
 
     def split(self, histories: Histories) -> Split:
         parts, rest = self.start.split(histories)

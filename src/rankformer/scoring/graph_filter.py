@@ -24,18 +24,12 @@ from rankformer.scoring.item_matrix import ItemMatrix
 
 @dataclass(frozen=True, eq=False)
 class GraphFilter(ItemMatrix):
-    """A linear filter plus `weight` times an ideal low-pass filter over the item graph.
-
-    Attributes:
-        pairs: (n, m) R, the training histories.
-        vectors: (m, k) float32 V, orthonormal columns.
-        weight: alpha.
-    """
+    """A linear filter plus `weight` times an ideal low-pass filter over the item graph."""
 
     kind: ClassVar[str] = "graph-filter"
-    pairs: csr_array
-    vectors: Tensor
-    weight: float
+    pairs: csr_array  # (n, m) R, the training histories
+    vectors: Tensor  # (m, k) float32 V, orthonormal columns
+    weight: float  # alpha
 
     @property
     def num_items(self) -> int:

@@ -56,18 +56,12 @@ class ItemMatrix(Part, ABC):
 
 @dataclass(frozen=True, eq=False)
 class SparseWeights(ItemMatrix):
-    """W by its weights other than 0, grouped by the item they speak for.
-
-    Attributes:
-        offsets: (m + 1,) int64; the weights for item i are at offsets[i]:offsets[i + 1].
-        sources: (w,) int32 the items j that they come from.
-        values: (w,) float32.
-    """
+    """W by its weights other than 0, grouped by the item they speak for."""
 
     kind: ClassVar[str] = "sparse"
-    offsets: Tensor
-    sources: Tensor
-    values: Tensor
+    offsets: Tensor  # (m + 1,) int64; the weights for item i are at offsets[i]:offsets[i + 1]
+    sources: Tensor  # (w,) int32 the items j that they come from
+    values: Tensor  # (w,) float32
 
     @classmethod
     def of_lists(cls, sources: Tensor, values: Tensor) -> Self:
@@ -115,14 +109,10 @@ class SparseWeights(ItemMatrix):
 
 @dataclass(frozen=True, eq=False)
 class DenseWeights(ItemMatrix):
-    """W with all its m x m weights.
-
-    Attributes:
-        weights: (m, m) float32 W.
-    """
+    """W with all its m x m weights."""
 
     kind: ClassVar[str] = "dense"
-    weights: Tensor
+    weights: Tensor  # (m, m) float32 W
 
     @property
     def num_items(self) -> int:

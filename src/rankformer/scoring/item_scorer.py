@@ -26,18 +26,12 @@ ITEM_WEIGHTS: dict[str, type[ItemMatrix]] = {kind.kind: kind for kind in (Sparse
 
 @dataclass(frozen=True, eq=False)
 class ItemScorer(Scorer):
-    """Histories and the item weights that score them.
-
-    Attributes:
-        matrix: W.
-        histories: (n, m) X, a row per user.
-        count_duplicates: whether an item that occurs c times in a history weighs c in x_u, or once.
-    """
+    """Histories and the item weights that score them."""
 
     can_fold_in = can_explain = can_compare_items = True  # a user is a history, a score a sum over it
-    matrix: ItemMatrix
-    histories: csr_array
-    count_duplicates: bool = False
+    matrix: ItemMatrix  # W
+    histories: csr_array  # (n, m) X, a row per user
+    count_duplicates: bool = False  # whether an item that occurs c times in a history weighs c in x_u, or once
 
     @classmethod
     def of(cls, matrix: ItemMatrix, history: Interactions, count_duplicates: bool = False) -> "ItemScorer":

@@ -67,10 +67,10 @@ class Recommender:
     item_titles: pa.Array | None = None
 
     def __post_init__(self) -> None:
-        if self.scorer.num_items != len(self.item_ids):
-            raise DataError(f"the scorer knows {self.scorer.num_items} items where there are {len(self.item_ids)} ids")
-        if self.scorer.num_users != len(self.user_ids):
-            raise DataError(f"the scorer knows {self.scorer.num_users} users where there are {len(self.user_ids)} ids")
+        sizes = {"items": (self.scorer.num_items, self.item_ids), "users": (self.scorer.num_users, self.user_ids)}
+        for kind, (known, ids) in sizes.items():
+            if known != len(ids):
+                raise DataError(f"the scorer knows {known} {kind} where there are {len(ids)} ids")
         if self.history.user_ids != self.user_ids or self.history.item_ids != self.item_ids:
             raise DataError(f"{self.history.name} numbers its ids differently from the model; pass the training part")
         if self.item_titles is not None and len(self.item_titles) != len(self.item_ids):
@@ -220,7 +220,7 @@ class Recommender:
             UnknownIdError: a user is unknown, or an item list holds no known item.
             ConfigError: k is below 1.
         """
-        options = self.options(k, include_seen, allow, block)
+        options = RankingOptions(k, include_seen, self._filter("allow", allow), self._filter("block", block))
         indices = np.arange(len(self.user_ids)) if users is None else _known_indices(self.user_ids, users, "user")
         lists = self.rank(torch.from_numpy(indices), options)
         return self._table("user_id", self.user_ids.take(indices), "item_id", lists)
@@ -251,13 +251,15 @@ class Recommender:
             UnknownIdError: `allow` or `block` holds no known item.
             ConfigError: k is below 1.
         """
-        options = self.options(k, include_seen, allow, block)
-        names = list(histories)
+        options = RankingOptions(k, include_seen, self._filter("allow", allow), self._filter("block", block))
         rows, items, unknown = _known_entries(self.item_ids, histories)
-        lists, empty = self.rank_histories(Histories.of(rows, items, len(names)), options)
-        fallbacks = [name for name, fell_back in zip(names, empty, strict=True) if fell_back]
-        found = self._table("user_id", _id_column(names), "item_id", lists)
-        return replace(found, unknown_items=unknown, fallbacks=fallbacks)
+        lists, empty = self.rank_histories(Histories.of(rows, items, len(histories)), options)
+        fallbacks = [name for name, fell_back in zip(histories, empty, strict=True) if fell_back]
+        try:
+            names = pa.array(list(histories))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ConfigError(f"histories must be named by values of one type; {error}") from error
+        return replace(self._table("user_id", names, "item_id", lists), unknown_items=unknown, fallbacks=fallbacks)
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
         """Return the k items most similar to a given one, itself left out: see `rank_similar`.
@@ -289,14 +291,15 @@ class Recommender:
             raise ConfigError("explain needs an item, and either a user or a history")
         if not self.can_explain:
             self.scorer.contributions(Histories.of(np.zeros(0), np.zeros(0), 1), 0, None)  # raises, naming the reason
-        index = int(_known_indices(self.item_ids, [item], "item")[0])
+        asked: dict[str, Any] = {}
         if history is None:
-            found = self.explain_index(index, user=int(_known_indices(self.user_ids, [user], "user")[0]))
+            asked["user"] = int(_known_indices(self.user_ids, [user], "user")[0])
         else:
-            _, known, unknown = _known_entries(self.item_ids, {None: history})
-            if not len(known):
+            _, asked["history"], unknown = _known_entries(self.item_ids, {None: history})
+            if not len(asked["history"]):
                 raise _unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
-            found = self.explain_index(index, history=known)
+        index = int(_known_indices(self.item_ids, [item], "item")[0])
+        found = self.explain_index(index, **asked)
         named = pa.array([index, *found.items], pa.int64())
         ids = self.item_ids.ids.take(named).to_pylist()
         titles = [None] * len(ids) if self.titles is None else self.titles.take(named).to_pylist()
@@ -304,14 +307,8 @@ class Recommender:
         parts = found.user_contribution, found.global_contribution
         return Explanation(user, item, titles[0], found.score, reasons, *parts)
 
-    def options(
-        self, k: int, include_seen: bool = False, allow: Sequence[Any] | None = None, block: Sequence[Any] | None = None
-    ) -> RankingOptions:
-        """Return ranking options from raw item ids, with unknown ids left out."""
-        filters = (self._known_items(allow, "allow"), self._known_items(block, "block"))
-        return RankingOptions(k, include_seen, *filters)
-
-    def _known_items(self, raw_ids: Sequence[Any] | None, label: str) -> tuple[int, ...] | None:
+    def _filter(self, label: str, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
+        """Return the indices of raw item ids, with unknown ones left out."""
         if raw_ids is None:
             return None
         indices = self.item_ids.index_of(_as_list(raw_ids, label))
@@ -321,15 +318,27 @@ class Recommender:
         return tuple(known.tolist())
 
     def _table(self, asker: str, asked_for: pa.Array, answer: str, lists: TopK) -> Recommendations:
-        return Recommendations.from_lists((asker, answer), asked_for, lists, self.item_ids, self.titles)
+        """Return the lists (b, k) as a table, missing items left out.
 
-
-def _id_column(names: list[Any]) -> pa.Array:
-    """Return names of any one type as a column."""
-    try:
-        return pa.array(names)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ConfigError(f"histories must be named by values of one type; {error}") from error
+        Args:
+            asker: name of the column of whom a list is for.
+            asked_for: (b,) their raw ids.
+            answer: name of the column of the listed items.
+            lists: by index.
+        """
+        items: NDArray[np.int64] = lists.items.cpu().numpy()
+        kept = items >= 0
+        rows, positions = np.nonzero(kept)
+        chosen = pa.array(items[kept])
+        columns = {
+            asker: asked_for.take(pa.array(rows)),
+            answer: self.item_ids.ids.take(chosen),
+            "score": pa.array(lists.scores.float().cpu().numpy()[kept]),
+            "rank": pa.array((positions + 1).astype(np.int32)),
+        }
+        if self.titles is not None:
+            columns["title"] = self.titles.take(chosen)
+        return Recommendations(pa.table(columns))
 
 
 def _known_indices(ids: IdMap, raw_ids: Sequence[Any], kind: str) -> NDArray[np.int64]:

@@ -25,15 +25,10 @@ _NEG_INF = float("-inf")
 
 
 class TopK(NamedTuple):
-    """Ranked lists, best first.
+    """Ranked lists, best first."""
 
-    Attributes:
-        items: (b, k) int64 item indices; -1 where fewer than k items remained.
-        scores: (b, k) their scores; -inf beside each -1.
-    """
-
-    items: Tensor
-    scores: Tensor
+    items: Tensor  # (b, k) int64 item indices; -1 where fewer than k items remained
+    scores: Tensor  # (b, k) their scores; -inf beside each -1
 
 
 def top_k(
@@ -66,7 +61,9 @@ def top_k(
     """
     _check(scorer, users, k, seen)
     forbidden = _forbidden(scorer.num_items, allow, block)
-    rows = max(1, max_block_bytes // max(1, scorer.num_items * scorer.score_bytes))
+    sample = scorer.score_buffer(0)
+    score_bytes = 8 if sample is None else sample.element_size()
+    rows = max(1, max_block_bytes // max(1, scorer.num_items * score_bytes))
     with torch.no_grad():
         buffer = scorer.score_buffer(min(rows, len(users)))
         parts = []
