@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, DataError
-from rankformer.evaluation.metrics import OVER_LISTS, PER_USER, Metric, Outcome, parse_metrics
+from rankformer.evaluation.metrics import METRICS, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
 from rankformer.scoring.recommender import RankingOptions, Recommender
 from rankformer.scoring.seen_items import SeenItems
@@ -185,7 +185,7 @@ def measure(
     items = np.pad(lists.items.cpu().numpy(), ((0, 0), (0, cutoff - lists.items.shape[1])), constant_values=-1)
     hits = truth.pairs.contains(truth.users[:, None], items)  # (U, K)
     outcome = Outcome(hits, items, truth.counts, truth.distinct, popularity)
-    values = {str(metric): {**PER_USER, **OVER_LISTS}[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
+    values = {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
     return values, str(lists.scores.device)
 
 

@@ -125,6 +125,7 @@ OVER_LISTS: dict[str, Callable[[Outcome], float]] = {
     "novelty": lambda outcome: novelty(outcome.lists, outcome.popularity),
     "gini": lambda outcome: gini(outcome.lists, len(outcome.popularity)),
 }
+METRICS: dict[str, Callable[[Outcome], Values | float]] = {**PER_USER, **OVER_LISTS}
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
 
 def _parse_metric(text: str) -> Metric:
     name, _, cutoff = text.strip().partition("@")
-    if name not in PER_USER and name not in OVER_LISTS:
-        raise ConfigError(f"unknown metric {text!r}; known are {', '.join([*PER_USER, *OVER_LISTS])}, as in ndcg@20")
+    if name not in METRICS:
+        raise ConfigError(f"unknown metric {text!r}; known are {', '.join(METRICS)}, as in ndcg@20")
     if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
         raise ConfigError(f"metric {text!r} needs a cutoff that is a whole number from 1, as in {name}@20")
     return Metric(name, int(cutoff))

@@ -29,19 +29,12 @@ from rankformer.scoring.top_k import TopK, best_columns, top_k
 
 @dataclass(frozen=True)
 class RankingOptions:
-    """What lists should be like; equal options can be answered together.
+    """What lists should be like; equal options can be answered together."""
 
-    Attributes:
-        k: length of a list.
-        include_seen: whether items of the user's history may be in it.
-        allow: item indices; when given, nothing else is returned.
-        block: item indices that are never returned.
-    """
-
-    k: int = 10
-    include_seen: bool = False
-    allow: tuple[int, ...] | None = None
-    block: tuple[int, ...] | None = None
+    k: int = 10  # length of a list
+    include_seen: bool = False  # whether items of the user's history may be in it
+    allow: tuple[int, ...] | None = None  # item indices; when given, nothing else is returned
+    block: tuple[int, ...] | None = None  # item indices that are never returned
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -50,21 +43,13 @@ class RankingOptions:
 
 @dataclass(frozen=True, eq=False)
 class Recommender:
-    """A scorer together with the ids, the history and the titles needed to answer people.
+    """A scorer together with the ids, the history and the titles needed to answer people."""
 
-    Attributes:
-        scorer: scores of all items for user indices.
-        user_ids: raw ids of the users the scorer knows, position = index.
-        item_ids: raw ids of the items, position = index.
-        history: interactions of each user, over these same ids; such items are left out of the lists.
-        item_titles: a string per item index, or None to use the titles of the history, if it has any.
-    """
-
-    scorer: Scorer
-    user_ids: IdMap
-    item_ids: IdMap
-    history: Interactions
-    item_titles: pa.Array | None = None
+    scorer: Scorer  # scores of all items for user indices
+    user_ids: IdMap  # raw ids of the users the scorer knows, position = index
+    item_ids: IdMap  # raw ids of the items, position = index
+    history: Interactions  # interactions of each user, over these same ids; such items are left out of the lists
+    item_titles: pa.Array | None = None  # a string per item index; by default the titles of the history, if it has any
 
     def __post_init__(self) -> None:
         sizes = {"items": (self.scorer.num_items, self.item_ids), "users": (self.scorer.num_users, self.user_ids)}
