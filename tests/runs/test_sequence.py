@@ -200,3 +200,10 @@ def test_a_checkpoint_of_other_settings_restarts_too(unfinished):
     )
     assert min(epochs) == 1
     assert outcome.history.epochs == 6
+
+
+def test_a_finished_run_is_not_taken_for_a_damaged_checkpoint(tmp_path):
+    Rankformer(**SETTINGS).fit(PARTS.train).save(tmp_path)
+    with pytest.raises(RunFolderError, match="already holds a finished run"):
+        fit_and_evaluate(Rankformer(**SETTINGS), PARTS, folder=tmp_path, resume=True, restart_if_damaged=True)
+    load_model(tmp_path)

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rankformer.errors import DataError
-from rankformer.scoring.fold_in import LeastSquares, embed, least_squares
+from rankformer.scoring import fold_in
+from rankformer.scoring.fold_in import LeastSquares, embed
 from rankformer.scoring.histories import Histories
 
 ITEMS = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
@@ -27,7 +28,7 @@ def solved_one_by_one(weight, regularization):
 @pytest.mark.parametrize("weight", [1.0, 7.5])
 @pytest.mark.parametrize("at_once", [1, 200, 1 << 21])
 def test_each_user_solves_its_own_system(monkeypatch, weight, at_once):
-    monkeypatch.setattr(least_squares, "_NUMBERS_AT_ONCE", at_once)
+    monkeypatch.setattr(fold_in, "_NUMBERS_AT_ONCE", at_once)
     rows = embed(LeastSquares(ITEMS, weight, 0.3), HISTORIES)
     torch.testing.assert_close(rows, solved_one_by_one(weight, 0.3), rtol=1e-10, atol=1e-12)
 

@@ -11,7 +11,7 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.runs.saved import Run, save_run
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.scoring.fold_in.simple import WeightedSum
+from rankformer.scoring.fold_in import WeightedSum
 from rankformer.scoring.recommender import Recommender
 
 USERS, ITEMS, DIMENSION, INTERACTIONS = 1000, 80, 8, 5000

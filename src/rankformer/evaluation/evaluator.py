@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.errors import ConfigError
-from rankformer.evaluation.ground_truth import GroundTruth, translate
-from rankformer.evaluation.metrics import OVER_LISTS, PER_USER, Metric, Outcome, parse_metrics
+from rankformer.errors import ConfigError, DataError
+from rankformer.evaluation.metrics import METRICS, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
 from rankformer.scoring.recommender import RankingOptions, Recommender
 from rankformer.scoring.seen_items import SeenItems
@@ -55,6 +55,48 @@ class Evaluation:
         return {"metrics": dict(self.metrics), "protocol": self.protocol.to_dict()}
 
 
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The test interactions of every user that can be given a list.
+
+    Users unknown to the model count nowhere but in `users_unknown`. Interactions of known users with unknown items
+    are never hit, yet they are in every denominator.
+    """
+
+    users: NDArray[np.int64]  # (U,) indices, ascending, of the users with at least one test interaction
+    counts: NDArray[np.int64]  # (U,) their test interactions, duplicates counted
+    distinct: NDArray[np.int64]  # (U,) their distinct test items
+    pairs: SeenItems  # the distinct test interactions
+    keys: NDArray[np.int64]  # every interaction as one number, ascending: equal keys mean equal test parts
+    users_unknown: int
+    interactions_unknown: int
+
+    @classmethod
+    def of(cls, test: Interactions, user_ids: IdMap, item_ids: IdMap) -> "GroundTruth":
+        """Return the truth of a test part in the numbering of the given maps, translated by raw id if it differs.
+
+        Raises:
+            DataError: the part is empty, or not one of its users is in the map.
+        """
+        if not len(test):
+            raise DataError(f"{test.name} has no interactions; evaluation needs at least one test interaction")
+        users, items = translate(test, user_ids, item_ids)
+        known = users >= 0
+        if not known.any():
+            raise DataError(f"not one user of {test.name} is known to the model; are both from one data set?")
+        users_unknown = len(np.unique(test.users[~known]))
+        interactions_unknown = int((items[known] < 0).sum())
+        # An unknown item keeps a number of its own past the catalogue, where no list can reach it.
+        items = np.where(items < 0, len(item_ids) + test.items, items)
+        users, items = users[known], items[known]
+        width = len(item_ids) + test.num_items
+        pairs = SeenItems.from_pairs(users, items, len(user_ids), width)
+        counts = np.bincount(users, minlength=len(user_ids))
+        counted = np.flatnonzero(counts)
+        keys = np.sort(users * width + items)
+        return cls(counted, counts[counted], pairs.counts[counted], pairs, keys, users_unknown, interactions_unknown)
+
+
 def evaluate(
     model: Fitted | Recommender,
     test: Interactions,
@@ -87,7 +129,10 @@ def evaluate(
         ConfigError: a metric or mask is unknown, or the mask needs a part that was not given.
     """
     wanted = parse_metrics(metrics)
-    _check_mask(mask, valid)
+    if mask not in MASKS:
+        raise ConfigError(f"mask={mask!r} is not known; choose one of {', '.join(MASKS)}")
+    if mask == "train+valid" and valid is None:
+        raise ConfigError("mask='train+valid' needs the validation part; pass valid=..., or use mask='train'")
     recommender = model if isinstance(model, Recommender) else model.recommender
     truth = GroundTruth.of(test, recommender.user_ids, recommender.item_ids)
     learned_from = recommender.history if train is None else train
@@ -95,9 +140,9 @@ def evaluate(
     seen = {"none": None, "train": trained}.get(mask)
     if mask == "train+valid" and valid is not None:
         seen = seen_by(recommender, learned_from, valid)
-    popularity = _popularity(recommender, learned_from)
-    outcome, backend = rank(recommender, truth, seen, popularity, max(metric.cutoff for metric in wanted))
-    values = {str(metric): measure(metric, outcome) for metric in wanted}
+    _, items = translate(learned_from, recommender.user_ids, recommender.item_ids)
+    popularity = np.bincount(items[items >= 0], minlength=len(recommender.item_ids))
+    values, backend = measure(recommender, truth, seen, popularity, wanted)
     return Evaluation(
         metrics={name: float(np.mean(value)) for name, value in values.items()},
         per_user={name: value for name, value in values.items() if isinstance(value, np.ndarray)},
@@ -108,7 +153,7 @@ def evaluate(
             k=tuple(sorted({metric.cutoff for metric in wanted})),
             mask=mask,
             users=len(truth.users),
-            test_interactions=truth.num_interactions,
+            test_interactions=len(truth.keys),
             users_unknown=truth.users_unknown,
             test_interactions_unknown=truth.interactions_unknown,
             seed=seed,
@@ -118,32 +163,30 @@ def evaluate(
     )
 
 
-def rank(
+def measure(
     recommender: Recommender,
     truth: GroundTruth,
     seen: SeenItems | None,
     popularity: NDArray[np.int64],
-    cutoff: int,
-) -> tuple[Outcome, str]:
-    """Return the outcome of the lists for the users of the truth, and the device that scored them.
+    metrics: Sequence[Metric],
+) -> tuple[dict[str, NDArray[np.float64] | float], str]:
+    """Return the value of each metric, per user (U,) or one over all lists, and the device that scored the lists.
 
     Args:
         recommender: what answers.
         truth: the test part.
         seen: what is left out of the lists, None for nothing.
         popularity: (m,) training interactions of each item.
-        cutoff: length of the lists.
+        metrics: what to compute.
     """
+    cutoff = max(metric.cutoff for metric in metrics)
     options = RankingOptions(cutoff, include_seen=seen is None)
     lists = recommender.rank(torch.from_numpy(truth.users), options, seen=seen)
     items = np.pad(lists.items.cpu().numpy(), ((0, 0), (0, cutoff - lists.items.shape[1])), constant_values=-1)
-    return Outcome(truth.hits(items), items, truth.counts, truth.distinct, popularity), str(lists.scores.device)
-
-
-def measure(metric: Metric, outcome: Outcome) -> NDArray[np.float64] | float:
-    """Return the metric's value for each user, or its one value over all lists."""
-    cut = outcome.at(metric.cutoff)
-    return PER_USER[metric.name](cut) if metric.name in PER_USER else OVER_LISTS[metric.name](cut)
+    hits = truth.pairs.contains(truth.users[:, None], items)  # (U, K)
+    outcome = Outcome(hits, items, truth.counts, truth.distinct, popularity)
+    values = {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
+    return values, str(lists.scores.device)
 
 
 def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:
@@ -155,19 +198,6 @@ def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:
     return SeenItems.from_pairs(users[known], items[known], len(recommender.user_ids), len(recommender.item_ids))
 
 
-def _check_mask(mask: str, valid: Interactions | None) -> None:
-    if mask not in MASKS:
-        raise ConfigError(f"mask={mask!r} is not known; choose one of {', '.join(MASKS)}")
-    if mask == "train+valid" and valid is None:
-        raise ConfigError("mask='train+valid' needs the validation part; pass valid=..., or use mask='train'")
-
-
-def _popularity(recommender: Recommender, train: Interactions) -> NDArray[np.int64]:
-    """Return the training interactions of each item, (m,)."""
-    _, items = translate(train, recommender.user_ids, recommender.item_ids)
-    return np.bincount(items[items >= 0], minlength=len(recommender.item_ids))
-
-
 def _split_hash(recommender: Recommender, trained: SeenItems, truth: GroundTruth) -> str:
     """Return 16 hexadecimal digits that two evaluations share when ids, training and test interactions are equal."""
     digest = hashlib.sha256()
@@ -177,3 +207,14 @@ def _split_hash(recommender: Recommender, trained: SeenItems, truth: GroundTruth
         digest.update(len(keys).to_bytes(8, "little"))
         digest.update(keys.astype("<i8", copy=False).tobytes())
     return digest.hexdigest()[:16]
+
+
+def translate(part: Interactions, user_ids: IdMap, item_ids: IdMap) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the interactions of a log as int64 indices into the given maps, -1 for an id that is not in them."""
+
+    def renumber(indices: NDArray[Any], old: IdMap, new: IdMap) -> NDArray[np.int64]:
+        same = old is new or old == new
+        renumbered: NDArray[np.int64] = indices if same else new.index_of(old.ids.to_pylist())[indices]
+        return renumbered.astype(np.int64)
+
+    return renumber(part.users, part.user_ids, user_ids), renumber(part.items, part.item_ids, item_ids)

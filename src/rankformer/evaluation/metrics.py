@@ -11,7 +11,7 @@ functions take `hits` (users, K) and give one float64 per user.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,14 +68,14 @@ def average_precision(hits: Hits, distinct: Counts) -> Values:
 
 
 def coverage(lists: NDArray[np.int64], num_items: int) -> float:
-    """Return the share of the catalogue that stands in at least one list; empty places are -1."""
+    """Return the share of the catalogue that stands in at least one list; missing items are -1."""
     return float(np.count_nonzero(_times_listed(lists, num_items))) / max(num_items, 1)
 
 
 def novelty(lists: NDArray[np.int64], popularity: Counts) -> float:
     """Return the mean over all listed items of -log2(interactions of the item / of all items) in the training part.
 
-    An item without a training line is taken to have one, so that the value stays finite; no places at all give 0.
+    An item without a training interaction is taken to have one, so that the value stays finite; empty lists give 0.
     """
     listed = lists[lists >= 0]
     if not listed.size:
@@ -85,9 +85,9 @@ def novelty(lists: NDArray[np.int64], popularity: Counts) -> float:
 
 
 def gini(lists: NDArray[np.int64], num_items: int) -> float:
-    """Return how unevenly the places fall on the catalogue: 0 all items equally often, towards 1 one item takes all.
+    """Return how unevenly the lists fall on the catalogue: 0 all items equally often, towards 1 one item takes all.
 
-    With x_1 <= ... <= x_m the number of places of each item: sum_j (2 j - m - 1) x_j / (m sum_j x_j).
+    With x_1 <= ... <= x_m how often each item is listed: sum_j (2 j - m - 1) x_j / (m sum_j x_j).
     """
     times = np.sort(_times_listed(lists, num_items))
     if not times.sum():
@@ -98,25 +98,17 @@ def gini(lists: NDArray[np.int64], num_items: int) -> float:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything a metric may look at, for lists of the longest cutoff.
+    """Everything a metric may look at, for lists of the longest cutoff."""
 
-    Attributes:
-        hits: (U, K) whether the item at each place is in the user's test part.
-        lists: (U, K) item indices, -1 for an empty place.
-        counts: (U,) test interactions of each user.
-        distinct: (U,) distinct test items of each user.
-        popularity: (m,) training interactions of each item.
-    """
-
-    hits: Hits
-    lists: NDArray[np.int64]
-    counts: Counts
-    distinct: Counts
-    popularity: Counts
+    hits: Hits  # (U, K) whether the item at each rank is in the user's test part
+    lists: NDArray[np.int64]  # (U, K) item indices, -1 for a missing item
+    counts: Counts  # (U,) test interactions of each user
+    distinct: Counts  # (U,) distinct test items of each user
+    popularity: Counts  # (m,) training interactions of each item
 
     def at(self, cutoff: int) -> "Outcome":
-        """Return the same outcome with the lists cut to the first `cutoff` places."""
-        return Outcome(self.hits[:, :cutoff], self.lists[:, :cutoff], self.counts, self.distinct, self.popularity)
+        """Return the same outcome with the lists cut to the first `cutoff` items."""
+        return replace(self, hits=self.hits[:, :cutoff], lists=self.lists[:, :cutoff])
 
 
 PER_USER: dict[str, Callable[[Outcome], Values]] = {
@@ -133,6 +125,7 @@ OVER_LISTS: dict[str, Callable[[Outcome], float]] = {
     "novelty": lambda outcome: novelty(outcome.lists, outcome.popularity),
     "gini": lambda outcome: gini(outcome.lists, len(outcome.popularity)),
 }
+METRICS: dict[str, Callable[[Outcome], Values | float]] = {**PER_USER, **OVER_LISTS}
 
 
 @dataclass(frozen=True)
@@ -147,13 +140,13 @@ class Metric:
 
 
 def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
-    """Return the metrics that texts such as "ndcg@20" stand for, repeats left out.
+    """Return the metrics that strings such as "ndcg@20" stand for, duplicates left out.
 
     Args:
-        names: several texts, or one with commas: "ndcg@20,recall@10".
+        names: several strings, or one with commas: "ndcg@20,recall@10".
 
     Raises:
-        ConfigError: a metric is unknown, its cutoff is not a whole number from 1, or none is asked for.
+        ConfigError: a metric is unknown, its cutoff is not an integer from 1, or none is asked for.
     """
     texts = names.split(",") if isinstance(names, str) else names
     metrics = tuple(dict.fromkeys(_parse_metric(text) for text in texts))
@@ -164,15 +157,15 @@ def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
 
 def _parse_metric(text: str) -> Metric:
     name, _, cutoff = text.strip().partition("@")
-    if name not in PER_USER and name not in OVER_LISTS:
-        raise ConfigError(f"unknown metric {text!r}; known are {', '.join([*PER_USER, *OVER_LISTS])}, as in ndcg@20")
+    if name not in METRICS:
+        raise ConfigError(f"unknown metric {text!r}; known are {', '.join(METRICS)}, as in ndcg@20")
     if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
         raise ConfigError(f"metric {text!r} needs a cutoff that is a whole number from 1, as in {name}@20")
     return Metric(name, int(cutoff))
 
 
 def _ratio(numerator: NDArray[Any], denominator: NDArray[Any]) -> Values:
-    """Return numerator / denominator, 0 where the denominator is 0 (a user without a test line)."""
+    """Return numerator / denominator, 0 where the denominator is 0 (a user without a test interaction)."""
     result = np.zeros(len(numerator), dtype=np.float64)
     np.divide(numerator, denominator, out=result, where=denominator > 0)
     return result

@@ -1,6 +1,5 @@
 """A few epochs of the real model on a sample, in a process of its own, with time and peak memory measured there."""
 
-import io
 import json
 import statistics
 import subprocess
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import load, save
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import RankformerError
@@ -64,11 +64,10 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
     }
     columns = ["users", "items"] if train.weights is None else ["users", "items", "weights"]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns}
-    stream = io.BytesIO()
-    np.savez(stream, **arrays, task=json.dumps(task))
+    payload = save({**arrays, "task": np.frombuffer(json.dumps(task).encode(), dtype=np.uint8)})
     # A model of the user's own is importable there as it is here.
     code = f"import sys; sys.path[:] = {sys.path!r}; from rankformer.planning.probe import main; main()"
-    answer = subprocess.run([sys.executable, "-c", code], input=stream.getvalue(), capture_output=True)
+    answer = subprocess.run([sys.executable, "-c", code], input=payload, capture_output=True)
     if answer.returncode:
         told = answer.stderr.decode(errors="replace").strip().splitlines()
         reason = told[-1] if told else f"the system ended it (signal {-answer.returncode}), perhaps for lack of memory"
@@ -78,9 +77,8 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
 
 def main() -> None:
     """Do the task on stdin and print its cost."""
-    with np.load(io.BytesIO(sys.stdin.buffer.read())) as arrays:
-        columns = dict(arrays)
-    task = json.loads(str(columns.pop("task")))
+    columns = load(sys.stdin.buffer.read())
+    task = json.loads(columns.pop("task").tobytes())
     log = Interactions.from_indices(**columns, **task["sizes"])
     rows = np.arange(len(log))
     torch.set_num_threads(task["threads"])

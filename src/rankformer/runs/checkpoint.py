@@ -30,15 +30,10 @@ _OURS = re.compile(r"latest\.json|epoch-\d{8}\.safetensors|\.(latest\.json|epoch
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Where one run keeps its latest checkpoint.
+    """Where one run keeps its latest checkpoint."""
 
-    Attributes:
-        folder: created on the first save.
-        identity: what the run is (model, settings, data, seed); a checkpoint of another identity is refused.
-    """
-
-    folder: Path
-    identity: dict[str, Any]
+    folder: Path  # created on the first save
+    identity: dict[str, Any]  # what the run is (model, settings, data, seed); a checkpoint of another is refused
 
     def save(self, epoch: int, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint; the previous one is removed only after the new one counts."""
@@ -49,7 +44,7 @@ class CheckpointStore:
         latest = {"file": target.name, "sha256": digest, "identity": self.identity, "numbers": numbers}
         write_bytes_atomic(self.folder / LATEST, checksummed_json(latest))
         for other in self.folder.iterdir():
-            if other.name != target.name and _is_ours(other.name) and other.name != LATEST:
+            if other.name not in (target.name, LATEST) and _OURS.fullmatch(other.name):
                 other.unlink(missing_ok=True)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -78,13 +73,7 @@ class CheckpointStore:
 
 
 def check_identity(place: Path, wanted: dict[str, Any], found: dict[str, Any]) -> None:
-    """Refuse to continue a run that is of another model, of other settings or on other data.
-
-    Args:
-        place: the file that says what is there, for the message.
-        wanted: what this run is.
-        found: what the run that is there is.
-    """
+    """Refuse to continue a run whose identity, found in the file `place`, is not the wanted one."""
     wanted = json.loads(json.dumps(wanted))  # compared as JSON, since that is what a tuple becomes on disk
     for key in {**wanted, **found}:
         if wanted.get(key) != found.get(key):
@@ -105,14 +94,10 @@ def remove_checkpoint(folder: Path) -> None:
     if not folder.is_dir() or folder.is_symlink():
         return
     for path in sorted(folder.iterdir(), key=lambda path: path.name != LATEST):
-        if _is_ours(path.name) and path.is_file():
+        if _OURS.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
-
-
-def _is_ours(name: str) -> bool:
-    return bool(_OURS.fullmatch(name))
 
 
 def _short(value: Any) -> str:

@@ -23,17 +23,27 @@ TrainingData = Interactions  # what models learn from
 
 
 class Learner(Protocol):
-    """The part of a model that a fit needs."""
+    """A model as fitting sees it: `rankformer.models.base.Model` is one, and says what each part does."""
 
     name: ClassVar[str]
     device: torch.device
+    log: list[Event]
 
     @property
-    def settings(self) -> ModelSettings:
-        """The hyperparameters, with seed and device."""
+    def settings(self) -> ModelSettings: ...
 
-    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
-        """Return the scorer learned from the training interactions."""
+    @property
+    def recommender(self) -> Recommender: ...
+
+    @property
+    def fit(self) -> Callable[..., Any]: ...
+
+    @property
+    def save(self) -> Callable[..., None]: ...
+
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer: ...
+
+    def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None: ...
 
 
 class _Checkpoints:
@@ -56,16 +66,7 @@ def fit(
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
 ) -> tuple[Recommender, list[Event]]:
-    """Return the recommender that a model learns, and the training log.
-
-    Args:
-        model: what learns.
-        train: interactions to learn from.
-        valid: interactions that choose the best epoch; empty counts as none.
-        folder: where log and checkpoints go; without it nothing is written.
-        resume: continue from the checkpoint in the folder, if there is one.
-        on_event: called with each event.
-    """
+    """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
     if folder is not None and is_run(folder):
         raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
     valid = valid if valid is not None and len(valid) else None
@@ -74,7 +75,7 @@ def fit(
     log = TrainingLog(None if folder is None else folder / LOG, on_event)
     checkpoints, state = None, None
     if folder is not None:
-        store = CheckpointStore(folder / "checkpoint", identity_of(model, train, valid))
+        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid))
         if not resume:
             remove_checkpoint(store.folder)
         found = store.load()
@@ -87,12 +88,8 @@ def fit(
     return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
 
 
-def identity_of(model: Learner, train: Interactions, valid: Interactions | None) -> dict[str, Any]:
+def identity_of(model: Learner, **parts: Interactions | None) -> dict[str, Any]:
     """Return what must be equal for a training to be continued: model, settings, seed and data."""
-    return {
-        "model": model.name,
-        "settings": model.settings.hyperparameters(),
-        "seed": model.settings.seed,
-        "train": train.fingerprint,
-        "valid": valid.fingerprint if valid is not None else None,
-    }
+    fingerprints = {name: None if part is None else part.fingerprint for name, part in parts.items()}
+    settings = {"settings": model.settings.hyperparameters(), "seed": model.settings.seed}
+    return {"model": model.name, **settings, **fingerprints}

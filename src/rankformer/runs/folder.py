@@ -1,15 +1,15 @@
 """The folder a training writes to: what is in it already, and whether it may be used."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
-
-if TYPE_CHECKING:
-    from rankformer.data.interactions import Parts
-    from rankformer.runs.fitting import Learner
+from rankformer.runs.checkpoint import LATEST, check_identity, checkpoint_epoch, remove_checkpoint
+from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.manifest import FILES, MANIFEST, is_run, read_manifest
 
 
 class State(Enum):
@@ -34,9 +34,6 @@ class RunFolder:
     @property
     def state(self) -> State:
         """What the folder holds; one with files that are not ours is rejected."""
-        from rankformer.runs.checkpoint import LATEST
-        from rankformer.runs.manifest import FILES, is_run
-
         if not self.path.exists():
             return State.EMPTY
         if not self.path.is_dir():
@@ -46,7 +43,8 @@ class RunFolder:
         found = sorted(entry.name for entry in self.path.iterdir())
         if (self.checkpoint / LATEST).is_file():
             return State.UNFINISHED
-        foreign = [name for name in found if name not in (*FILES, "checkpoint") and not _is_temporary(name)]
+        ours = re.compile(r"\..*\.tmp|checkpoint|" + "|".join(map(re.escape, FILES)))
+        foreign = [name for name in found if not ours.fullmatch(name)]
         if foreign:
             raise RunFolderError(f"{self.path} holds other files ({foreign[0]}) and no run; choose another --out")
         return State.UNFINISHED if found else State.EMPTY
@@ -63,42 +61,24 @@ class RunFolder:
             )
         return state
 
-    def check_finished(self, model: "Learner", parts: "Parts") -> None:
+    def check_finished(self, model: Learner, parts: Parts) -> None:
         """Refuse to take a finished run for the one that is asked for: other model, settings, seed or data."""
-        from rankformer.runs.checkpoint import check_identity
-        from rankformer.runs.manifest import MANIFEST, read_manifest
-
         manifest = read_manifest(self.path)
-        found: dict[str, Any] = {name: manifest[name] for name in ("model", "settings", "seed")}
-        wanted: dict[str, Any] = {
-            "model": model.name,
-            "settings": model.settings.hyperparameters(),
-            "seed": model.settings.seed,
-        }
-        data, known = manifest["data"], {"fingerprint": parts.fingerprint, "train_fingerprint": parts.train.fingerprint}
-        for key, value in known.items():
-            if key in data:
-                found["data"], wanted["data"] = data[key], value
-                break
+        wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then
             found["settings"] = type(model.settings)(**found["settings"]).hyperparameters()
+        known = {"fingerprint": parts.fingerprint, "train_fingerprint": parts.train.fingerprint}
+        said = next((key for key in known if key in manifest["data"]), None)
+        if said is not None:
+            found["data"], wanted["data"] = manifest["data"][said], known[said]
         check_identity(self.path / MANIFEST, wanted, found)
 
     def clear(self) -> None:
         """Remove the files of a run and its checkpoint, and nothing else; the manifest goes first."""
-        from rankformer.runs.checkpoint import remove_checkpoint
-        from rankformer.runs.manifest import FILES, MANIFEST
-
         for name in (MANIFEST, *FILES):
             (self.path / name).unlink(missing_ok=True)
         remove_checkpoint(self.checkpoint)
 
     def checkpoint_epoch(self) -> int | None:
         """Return the epoch that the training can be resumed from, None without a checkpoint."""
-        from rankformer.runs.checkpoint import checkpoint_epoch
-
         return checkpoint_epoch(self.checkpoint)
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(".tmp")

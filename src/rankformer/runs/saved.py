@@ -15,11 +15,12 @@ Loading verifies every checksum, shape and index range before use.
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,39 +38,27 @@ from rankformer.runs.checkpoint import remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
 from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
+from rankformer.runs.training_log import read_log
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
-T = TypeVar("T")
+_SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run folder holds.
+    """What a run folder holds."""
 
-    Attributes:
-        model: registered name of the method.
-        settings: its hyperparameters.
-        seed: seed of the training.
-        recommender: ids, history and scorer.
-        parameters: the learned parameters, by name.
-        log: events of the training.
-        data: where the parts came from and their fingerprints.
-        metrics: of the test part, empty when it was not evaluated.
-        protocol: of those metrics.
-        versions: of the packages that made it.
-    """
-
-    model: str
-    settings: dict[str, Any]
-    seed: int
-    recommender: Recommender
-    parameters: dict[str, Tensor] = field(default_factory=dict)
-    log: list[dict[str, Any]] = field(default_factory=list)
-    data: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    protocol: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=installed_versions)
+    model: str  # registered name of the method
+    settings: dict[str, Any]  # its hyperparameters
+    seed: int  # seed of the training
+    recommender: Recommender  # ids, history and scorer
+    parameters: dict[str, Tensor] = field(default_factory=dict)  # the learned parameters, by name
+    log: list[dict[str, Any]] = field(default_factory=list)  # events of the training
+    data: dict[str, Any] = field(default_factory=dict)  # where the parts came from and their fingerprints
+    metrics: dict[str, float] = field(default_factory=dict)  # of the test part, empty when it was not evaluated
+    protocol: dict[str, Any] = field(default_factory=dict)  # of those metrics
+    versions: dict[str, str] = field(default_factory=installed_versions)  # of the packages that made it
 
 
 def save_run(folder: Path, run: Run) -> None:
@@ -99,13 +88,8 @@ def save_run(folder: Path, run: Run) -> None:
         "format": FORMAT,
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": run.model,
-        "settings": run.settings,
-        "seed": run.seed,
-        "versions": run.versions,
+        **{name: getattr(run, name) for name in _SAID},
         "data": {**run.data, "history": history.name},
-        "metrics": run.metrics,
-        "protocol": run.protocol,
         "scorer": scorer,
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
@@ -125,38 +109,30 @@ def load_run(folder: Path) -> Run:
     manifest = read_manifest(folder)
     for name in FILES:
         _verify(folder / name, manifest["files"].get(name))
-    found = _guarded(folder / TENSORS, lambda path: load_tensors(path.read_bytes()))
-    tensors = {upgrade_tensor_name(name): value for name, value in found.items()}
-    user_ids = _guarded(folder / "users.parquet", lambda path: IdMap(_column(path, "id")))
-    items = _guarded(folder / "items.parquet", _read_table)
-    item_ids = _guarded(folder / "items.parquet", lambda path: IdMap(items["id"].combine_chunks()))
-    titles = _guarded(folder / "items.parquet", lambda path: _titles_of(items))
-
-    def history_of(path: Path) -> Interactions:
-        columns = [_column(path, name) for name in ("user", "item")]
-        if not all(pa.types.is_integer(column.type) for column in columns):
+    with _reading(folder / TENSORS) as path:
+        tensors = {upgrade_tensor_name(name): value for name, value in load_tensors(path.read_bytes()).items()}
+    with _reading(folder / "users.parquet") as path:
+        user_ids = IdMap(_read_table(path)["id"].combine_chunks())
+    with _reading(folder / "items.parquet") as path:
+        items = _read_table(path)
+        item_ids, titles = IdMap(items["id"].combine_chunks()), _titles_of(items)
+    with _reading(folder / "history.parquet") as path:
+        table = _read_table(path)
+        pairs = [table[name].combine_chunks() for name in ("user", "item")]
+        if not all(pa.types.is_integer(column.type) for column in pairs):
             raise DataError("indices must be integers")
-        pairs = [column.to_numpy(zero_copy_only=False) for column in columns]
+        users, items = (column.to_numpy(zero_copy_only=False) for column in pairs)
         name = str(manifest["data"].get("history", "history"))
-        return Interactions(pairs[0], pairs[1], user_ids, item_ids, item_titles=titles, name=name)
-
-    history = _guarded(folder / "history.parquet", history_of)
-    scorer = _guarded(folder / TENSORS, lambda path: restore_scorer(manifest["scorer"], tensors, history))
-    recommender = _guarded(folder / TENSORS, lambda path: Recommender(scorer, user_ids, item_ids, history))
+        history = Interactions(users, items, user_ids, item_ids, item_titles=titles, name=name)
+    with _reading(folder / TENSORS):
+        scorer = restore_scorer(manifest["scorer"], tensors, history)
+        recommender = Recommender(scorer, user_ids, item_ids, history)
+    with _reading(folder / "log.jsonl"):
+        log = read_log(folder)
     prefix = "network."
     parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    return Run(
-        model=manifest["model"],
-        settings=manifest["settings"],
-        seed=manifest["seed"],
-        recommender=recommender,
-        parameters=parameters,
-        log=_guarded(folder / "log.jsonl", lambda path: [json.loads(line) for line in path.read_bytes().splitlines()]),
-        data=manifest["data"],
-        metrics=manifest["metrics"],
-        protocol=manifest["protocol"],
-        versions=manifest["versions"],
-    )
+    said = {name: manifest[name] for name in _SAID}
+    return Run(recommender=recommender, parameters=parameters, log=log, **said)
 
 
 def _verify(path: Path, expected: Any) -> None:
@@ -171,10 +147,11 @@ def _verify(path: Path, expected: Any) -> None:
         raise RunFolderError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
 
 
-def _guarded(path: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of a file, or say which file is at fault."""
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Yield the path of a file, and say which file is at fault if it cannot be used."""
     try:
-        return read(path)
+        yield path
     except (DataError, SafetensorError, pa.ArrowException, KeyError, ValueError) as error:
         raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
 
@@ -186,10 +163,6 @@ def _titles_of(items: pa.Table) -> pa.Array | None:
     if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
         raise DataError(f"titles must be strings; found {titles.type}")
     return titles
-
-
-def _column(path: Path, name: str) -> pa.Array:
-    return _read_table(path)[name].combine_chunks()
 
 
 def _read_table(path: Path) -> pa.Table:

@@ -3,66 +3,38 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
 from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.manifest import is_run
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
-from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
 from rankformer.training.context import Event, TrainingState
 
 Stage = Callable[[str], AbstractContextManager[Any]]
 
 
-class Fittable(Learner, Protocol):
-    """A model as the sequence sees it."""
-
-    log: list[Event]
-
-    @property
-    def recommender(self) -> Recommender:
-        """What answers, once fitted."""
-
-    @property
-    def fit(self) -> Callable[..., Any]:
-        """Learns from the training part."""
-
-    @property
-    def save(self) -> Callable[..., None]:
-        """Writes the run folder."""
-
-    def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
-        """Return the scorer of the best validation in a training state, None where there was none."""
-
-
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a fit and its evaluation came to.
+    """What a fit and its evaluation came to."""
 
-    Attributes:
-        recommender: what answers; None when training failed before a first validation.
-        evaluation: of the test part; None when it is empty, or nothing answers.
-        history: how the training went.
-        log: its events.
-        failure: why the training stopped before its end, None if it did not.
-    """
-
-    recommender: Recommender | None
-    evaluation: Evaluation | None
-    history: TrainingHistory
-    log: list[Event]
-    failure: str | None = None
+    recommender: Recommender | None  # what answers; None when training failed before a first validation
+    evaluation: Evaluation | None  # of the test part; None when it is empty, or nothing answers
+    history: TrainingHistory  # how the training went
+    log: list[Event]  # its events
+    failure: str | None = None  # why the training stopped before its end, None if it did not
 
 
 def fit_and_evaluate(
-    model: Fittable,
+    model: Learner,
     parts: Parts,
     *,
     folder: Path | None = None,
@@ -92,7 +64,14 @@ def fit_and_evaluate(
     """
     failure, recommender = None, None
     try:
-        fit_or_restart(model, parts.train, parts.valid, folder, resume, on_event, restart_if_damaged)
+        try:
+            model.fit(parts.train, parts.valid, run_folder=folder, resume=resume, on_event=on_event)
+        except (RunFolderError, JSONDecodeError):
+            if folder is None or is_run(folder) or not (restart_if_damaged and resume):
+                raise
+            remove_checkpoint(folder / "checkpoint")
+            (folder / LOG).unlink(missing_ok=True)
+            model.fit(parts.train, parts.valid, run_folder=folder, on_event=on_event)
         recommender, log = model.recommender, model.log
     except TrainingError as error:
         if not keep_best_on_failure:
@@ -107,29 +86,8 @@ def fit_and_evaluate(
     return Outcome(recommender, evaluation, history_of(log, getattr(model.settings, "metric", None)), log, failure)
 
 
-def fit_or_restart(
-    model: Fittable,
-    train: Interactions,
-    valid: Interactions | None,
-    folder: Path | None,
-    resume: bool,
-    on_event: Callable[[Event], None] | None = None,
-    restart_if_damaged: bool = False,
-) -> None:
-    """Fit the model; with `restart_if_damaged`, start again where the checkpoint cannot be used."""
-    try:
-        model.fit(train, valid, run_folder=folder, resume=resume, on_event=on_event)
-    except (RunFolderError, ValueError) as error:
-        unusable = isinstance(error, RunFolderError) or "JSON" in type(error).__name__
-        if folder is None or not (restart_if_damaged and resume and unusable):
-            raise
-        remove_checkpoint(folder / "checkpoint")
-        (folder / LOG).unlink(missing_ok=True)
-        model.fit(train, valid, run_folder=folder, on_event=on_event)
-
-
 def train_run(
-    model: Fittable,
+    model: Learner,
     source: DataSource,
     parts: Parts,
     folder: Path,
@@ -160,10 +118,10 @@ def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _best_so_far(model: Fittable, parts: Parts, folder: Path) -> Recommender | None:
+def _best_so_far(model: Learner, parts: Parts, folder: Path) -> Recommender | None:
     """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
     valid = parts.valid if len(parts.valid) else None
-    found = CheckpointStore(folder / "checkpoint", identity_of(model, parts.train, valid)).load()
+    found = CheckpointStore(folder / "checkpoint", identity_of(model, train=parts.train, valid=valid)).load()
     if found is None:
         return None
     graph = BipartiteGraph.from_interactions(parts.train, model.device)

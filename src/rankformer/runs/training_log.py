@@ -51,23 +51,14 @@ class TrainingLog:
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """How a training went.
+    """How a training went."""
 
-    Attributes:
-        epochs: number of epochs, 0 for methods that are solved.
-        best_epoch: epoch of the best validation, the last without any.
-        seconds: of the whole training, validations included.
-        seconds_to_best: until the best validation.
-        seconds_per_epoch: median over epochs, without validations and checkpoints; None without epochs.
-        validations: value of the metric by epoch.
-    """
-
-    epochs: int = 0
-    best_epoch: int = 0
-    seconds: float = 0.0
-    seconds_to_best: float = 0.0
-    seconds_per_epoch: float | None = None
-    validations: dict[int, float] = field(default_factory=dict)
+    epochs: int = 0  # number of epochs, 0 for methods that are solved
+    best_epoch: int = 0  # epoch of the best validation, the last without any
+    seconds: float = 0.0  # of the whole training, validations included
+    seconds_to_best: float = 0.0  # until the best validation
+    seconds_per_epoch: float | None = None  # median over epochs, validations and checkpoints left out; None without any
+    validations: dict[int, float] = field(default_factory=dict)  # value of the metric by epoch
 
 
 def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> TrainingHistory:
@@ -104,4 +95,4 @@ def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> Trai
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the events in the log of a run or an unfinished training, empty without one."""
     path = folder / LOG
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []

@@ -31,35 +31,20 @@ _ENTRIES_AT_ONCE = 2**18  # of an (A, b, block) array
 
 
 class Parts(NamedTuple):
-    """The tensors of a scorer.
+    """The tensors of a scorer."""
 
-    Attributes:
-        users: (A, n, d) mean latents.
-        items: (A, m, d) mean latents.
-        attention: (A, m) w*.
-        user_weight: (q, d) of f_u.
-        user_bias: (q,) of f_u.
-        item_weight: (q, d) of f_i.
-        item_bias: (q,) of f_i.
-        encoder_attention: (A, m) w.
-        encoder_table: (m, h) t.
-        encoder_bias: (h,) c.
-        mean_weight: (d, h) M.
-        mean_bias: (d,) e.
-    """
-
-    users: Tensor
-    items: Tensor
-    attention: Tensor
-    user_weight: Tensor
-    user_bias: Tensor
-    item_weight: Tensor
-    item_bias: Tensor
-    encoder_attention: Tensor
-    encoder_table: Tensor
-    encoder_bias: Tensor
-    mean_weight: Tensor
-    mean_bias: Tensor
+    users: Tensor  # (A, n, d) mean latents
+    items: Tensor  # (A, m, d) mean latents
+    attention: Tensor  # (A, m) w*
+    user_weight: Tensor  # (q, d) of f_u
+    user_bias: Tensor  # (q,) of f_u
+    item_weight: Tensor  # (q, d) of f_i
+    item_bias: Tensor  # (q,) of f_i
+    encoder_attention: Tensor  # (A, m) w
+    encoder_table: Tensor  # (m, h) t
+    encoder_bias: Tensor  # (h,) c
+    mean_weight: Tensor  # (d, h) M
+    mean_bias: Tensor  # (d,) e
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape that each tensor must have, by the sizes that some of them show."""
@@ -74,33 +59,24 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AspectScorer(Scorer):
-    """Mean latents, decoders and the user encoder.
-
-    Attributes:
-        parts: the tensors.
-        activation: of encoder and decoders, a name in `ACTIVATIONS`.
-        bounded: whether the link is the sigmoid.
-        by_root: whether the encoder divides by the root of the history's size.
-    """
+    """Mean latents, decoders and the user encoder."""
 
     kind: ClassVar[str] = "aspects"
-    parts: Parts
-    activation: str = "tanh"
-    bounded: bool = True
-    by_root: bool = False
+    can_fold_in = can_compare_items = True
+    parts: Parts  # the tensors
+    activation: str = "tanh"  # of encoder and decoders, a name in `ACTIVATIONS`
+    bounded: bool = True  # whether the link is the sigmoid
+    by_root: bool = False  # whether the encoder divides by the root of the history's size
 
     @property
     def num_users(self) -> int:
-        """The number of users."""
         return self.parts.users.shape[1]
 
     @property
     def num_items(self) -> int:
-        """The number of items."""
         return self.parts.items.shape[1]
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the scores of all items for user indices, a fresh (b, m) matrix."""
         del out
         parts = self.parts
         z = parts.users[:, users]
@@ -114,7 +90,6 @@ class AspectScorer(Scorer):
         return scores
 
     def for_histories(self, histories: Histories) -> "AspectScorer":
-        """Return the same items for users who are what the encoder makes of their histories."""
         shape = (histories.num_users, self.num_items)
         pairs = interaction_matrix(histories.users.numpy(), histories.items.numpy(), shape)
         columns, ptr = (torch.from_numpy(index).long() for index in (pairs.indices, pairs.indptr))
@@ -126,46 +101,24 @@ class AspectScorer(Scorer):
         touched = (ptr.diff() > 0).to(means.dtype)
         return replace(self, parts=parts._replace(users=means * touched[:, None]))
 
-    @property
-    def can_fold_in(self) -> bool:
-        """Always: a user is what the encoder makes of a history."""
-        return True
-
-    @property
-    def can_compare_items(self) -> bool:
-        """Always: items are compared by the cosine of their latents."""
-        return True
-
     def similarities(self, item: int) -> Tensor:
         """Return the cosine of each item with one, over all aspects; zero latents are similar to nothing."""
         vectors = self.parts.items.transpose(0, 1).flatten(1)  # (m, A d)
         return Embeddings(vectors[:0], vectors).similarities(item)
 
-    def is_finite(self) -> bool:
-        """Whether every number is finite."""
-        return all(bool(torch.isfinite(part).all()) for part in self.parts)
-
     def cpu(self) -> "AspectScorer":
-        """Return the scorer in main memory, cut from the autograd graph."""
         return replace(self, parts=Parts(*(part.detach().cpu() for part in self.parts)))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors, by name."""
         return self.parts._asdict()
 
     def metadata(self) -> dict[str, Any]:
-        """Return the kind, the activation, the link and the encoder's scale, as JSON can hold them."""
         return {"kind": self.kind, "activation": self.activation, "bounded": self.bounded, "by_root": self.by_root}
 
     @classmethod
     def restore(
         cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], history: Interactions
     ) -> "AspectScorer":
-        """Return the scorer that `tensors` and `metadata` described.
-
-        Raises:
-            DataError: they do not fit together or the history, or hold a number that cannot be.
-        """
         activation, bounded = metadata.get("activation"), metadata.get("bounded")
         by_root = metadata.get("by_root", False)  # runs of before there was a choice do not say it
         if activation not in ACTIVATIONS or not isinstance(bounded, bool) or not isinstance(by_root, bool):

@@ -7,6 +7,7 @@ numbers, so that a run folder can hold it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -41,26 +42,14 @@ class ScoreMatrix(ABC):
         del rows
         return None
 
-    @property
-    def score_bytes(self) -> int:
-        """Bytes of one score."""
-        return 8
-
 
 class Contributions(NamedTuple):
-    """One score as a sum: score = sum of the items' + the user's + the global contribution.
+    """One score as a sum: score = sum of the items' + the user's + the global contribution."""
 
-    Attributes:
-        score: the score that is explained.
-        items: (h,) contribution of each entry of the history.
-        user: contribution of the user's own learned embedding; 0 for methods and users without one.
-        overall: global contribution, of everything else.
-    """
-
-    score: float
-    items: NDArray[np.float64]
-    user: float
-    overall: float
+    score: float  # the score that is explained
+    items: NDArray[np.float64]  # (h,) contribution of each entry of the history
+    user: float  # contribution of the user's own learned embedding; 0 for methods and users without one
+    overall: float  # global contribution, of everything else
 
 
 class Scorer(ScoreMatrix):
@@ -118,9 +107,9 @@ class Scorer(ScoreMatrix):
         """Return how similar each item is to one item, (m,); -inf where an item is similar to nothing."""
         raise NotSupportedError(f"{type(self).__name__} has neither item embeddings nor item weights to compare")
 
-    @abstractmethod
     def is_finite(self) -> bool:
         """Whether every number is finite."""
+        return all(bool(torch.isfinite(values).all()) for values in self.tensors().values())
 
     @abstractmethod
     def cpu(self) -> Self:
@@ -149,21 +138,17 @@ class Scorer(ScoreMatrix):
         """
 
 
-class OneRow(ScoreMatrix):
-    """The same scores for whoever asks."""
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a scorer: a frozen dataclass whose tensors, numbers and switches are what a run folder holds of it."""
 
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.type is Tensor}
 
-    @property
-    def num_items(self) -> int:
-        """The number of scores."""
-        return len(self.values)
-
-    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return a copy of the scores for each row."""
-        del out
-        return self.values.expand(len(users), -1).clone()
+    def metadata(self) -> dict[str, Any]:
+        """Return the numbers and switches, as JSON can hold them."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.type in (bool, float)}
 
 
 def check_tensor(values: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> Tensor:

@@ -26,6 +26,7 @@ class Embeddings(Scorer):
     """
 
     kind: ClassVar[str] = "embeddings"
+    can_compare_items = True
     users: Tensor
     items: Tensor
     fold_in: FoldIn | None = None
@@ -39,53 +40,33 @@ class Embeddings(Scorer):
 
     @property
     def num_users(self) -> int:
-        """How many users there are."""
         return self.users.shape[0]
 
     @property
     def num_items(self) -> int:
-        """How many items there are."""
         return self.items.shape[0]
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the (len(users), m) scores of the given user indices over all items."""
         return torch.mm(self.users[users], self.items.T, out=out)
 
     def score_buffer(self, rows: int) -> Tensor:
-        """Return a buffer for `scores`.
-
-        Allocating fresh pages for every block of users was measured to take several times as long as the product.
-        """
+        # Allocating fresh pages for every block of users was measured to take several times as long as the product.
         return self.items.new_empty((rows, self.num_items))
 
     @property
-    def score_bytes(self) -> int:
-        """Bytes of one score."""
-        return self.items.element_size()
-
-    @property
     def can_fold_in(self) -> bool:
-        """Whether there is a fold-in rule."""
         return self.fold_in is not None
 
     @property
     def can_explain(self) -> bool:
-        """Whether there is a fold-in rule whose parts say something of the items they belong to."""
         return self.fold_in is not None and self.fold_in.explains
 
-    @property
-    def can_compare_items(self) -> bool:
-        """Always: items are compared by cosine."""
-        return True
-
     def for_histories(self, histories: Histories) -> Scorer:
-        """Return the same items beside the embeddings of new users."""
         if self.fold_in is None:
             return super().for_histories(histories)
         return Embeddings(embed(self.fold_in, histories).to(self.items.dtype), self.items, self.fold_in)
 
     def contributions(self, history: Histories, item: int, user: int | None) -> Contributions:
-        """Return the inner products of the rule's parts with the item's embedding."""
         if self.fold_in is None or not self.fold_in.explains:
             return super().contributions(history, item, user)
         target = self.items[item].double()
@@ -109,12 +90,7 @@ class Embeddings(Scorer):
         """The item embeddings at length 1, zero embeddings left zero, (m, d)."""
         return torch.nn.functional.normalize(self.items.detach(), dim=1)
 
-    def is_finite(self) -> bool:
-        """Whether every number is finite."""
-        return bool(torch.isfinite(self.users).all() and torch.isfinite(self.items).all())
-
     def cpu(self) -> "Embeddings":
-        """Return the same values in main memory, cut from the autograd graph."""
         return Embeddings(self.users.detach().cpu(), self.items.detach().cpu(), self.fold_in)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -123,13 +99,11 @@ class Embeddings(Scorer):
         return {"users": self.users, "items": self.items} | {f"fold_in.{name}": value for name, value in rule.items()}
 
     def metadata(self) -> dict[str, Any]:
-        """Return the kind, and name and numbers of the fold-in rule."""
         rule = self.fold_in
         return {"kind": self.kind, "fold_in": None if rule is None else {"rule": rule.rule, **rule.metadata()}}
 
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], history: Interactions) -> "Embeddings":
-        """Return the stored embeddings, with their fold-in rule."""
         del history  # the recommender compares the numbers of users and items with its ids
         embeddings = cls(tensors["users"], tensors["items"])
         kinds = {embeddings.users.dtype, embeddings.items.dtype}

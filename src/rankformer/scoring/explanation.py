@@ -5,32 +5,18 @@ from typing import Any, NamedTuple
 
 
 class IndexedExplanation(NamedTuple):
-    """An explanation in item indices: score = sum of the item contributions + the user's + the global contribution.
-
-    Attributes:
-        score: the score that is explained.
-        items: the distinct items of the history, the largest contribution first.
-        contributions: what each of them contributes.
-        user_contribution: of the user's own learned embedding, 0 for methods and users without one.
-        global_contribution: of the items outside the history together: the negatives and the global terms.
-    """
+    """An explanation in item indices: `Explanation` has the meaning of each part."""
 
     score: float
-    items: list[int]
-    contributions: list[float]
+    items: list[int]  # the distinct items of the history, the largest contribution first
+    contributions: list[float]  # of each of them
     user_contribution: float
     global_contribution: float
 
 
 @dataclass(frozen=True)
 class Reason:
-    """What one item of the history contributes to a score.
-
-    Attributes:
-        item_id: raw id of the item.
-        title: its title, None where it has none.
-        contribution: its term of the sum; an item that occurs several times is one reason.
-    """
+    """What one item of the history contributes to a score; one that occurs several times is one reason."""
 
     item_id: Any
     title: str | None
@@ -48,7 +34,7 @@ class Explanation:
         score: the score that is explained.
         reasons: the items of the history, the largest contribution first.
         user_contribution: of the user's own learned embedding, 0 for methods and users without one.
-        global_contribution: of the items outside the history together.
+        global_contribution: of the items outside the history together: the negatives and the global terms.
     """
 
     user_id: Any

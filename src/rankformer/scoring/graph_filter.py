@@ -19,26 +19,20 @@ from torch import Tensor
 
 from rankformer.errors import DataError
 from rankformer.scoring.base import check_tensor
+from rankformer.scoring.item_matrix import ItemMatrix
 
 
 @dataclass(frozen=True, eq=False)
-class GraphFilter:
-    """A linear filter plus `weight` times an ideal low-pass filter over the item graph.
-
-    Attributes:
-        pairs: (n, m) R, the training histories.
-        vectors: (m, k) float32 V, orthonormal columns.
-        weight: alpha.
-    """
+class GraphFilter(ItemMatrix):
+    """A linear filter plus `weight` times an ideal low-pass filter over the item graph."""
 
     kind: ClassVar[str] = "graph-filter"
-    pairs: csr_array
-    vectors: Tensor
-    weight: float
+    pairs: csr_array  # (n, m) R, the training histories
+    vectors: Tensor  # (m, k) float32 V, orthonormal columns
+    weight: float  # alpha
 
     @property
     def num_items(self) -> int:
-        """The number of items."""
         return len(self.vectors)
 
     @cached_property
@@ -66,30 +60,19 @@ class GraphFilter:
         return v / root, np.ascontiguousarray((v * root * np.float32(self.weight)).T)
 
     def product(self, histories: csr_array) -> NDArray[np.float32]:
-        """Return X W, (b, m)."""
         scores: NDArray[np.float32] = (histories @ self._transposed @ self._normalized).toarray()
         inward, outward = self._low_pass
         scores += (histories @ inward) @ outward
         return scores
 
     def column(self, item: int) -> NDArray[np.float64]:
-        """Return W[:, item], (m,)."""
         linear = (self._transposed @ self._transposed[[item]].T).toarray()[:, 0].astype(np.float64)
         v, root = self.vectors.double().numpy(), self._root_degree.astype(np.float64)
         column: NDArray[np.float64] = linear + self.weight * (v @ v[item]) * root[item] / root
         return column
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return V."""
-        return {"vectors": self.vectors}
-
-    def metadata(self) -> dict[str, Any]:
-        """Return alpha."""
-        return {"weight": self.weight}
-
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
-        """Return the filter that was stored, over the pairs it was made from."""
         vectors, weight = tensors["vectors"], float(metadata["weight"])
         if not math.isfinite(weight):
             raise DataError(f"item weights: the weight of the low-pass filter is {weight}; expected a finite number")

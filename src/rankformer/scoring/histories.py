@@ -12,17 +12,11 @@ _ENTRIES_AT_ONCE = 1 << 16  # bounds the (entries, d) arrays that a batch of his
 
 
 class Histories(NamedTuple):
-    """The items of a batch of users; an item that is listed twice weighs twice.
+    """The items of a batch of users; an item that is listed twice weighs twice."""
 
-    Attributes:
-        users: (h,) row of each entry, ascending.
-        items: (h,) its item index.
-        num_users: b; some may have no entry.
-    """
-
-    users: Tensor
-    items: Tensor
-    num_users: int
+    users: Tensor  # (h,) row of each entry, ascending
+    items: Tensor  # (h,) its item index
+    num_users: int  # b; some may have no entry
 
     @classmethod
     def of(cls, users: NDArray[Any], items: NDArray[Any], num_users: int) -> "Histories":

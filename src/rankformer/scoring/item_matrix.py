@@ -4,10 +4,11 @@ W[j, i] is what item j of a history says for item i. A matrix is kept as the met
 (`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.errors import DataError
-from rankformer.scoring.base import check_tensor
+from rankformer.scoring.base import Part, check_tensor
 
 
-class ItemMatrix(Protocol):
+class ItemMatrix(Part, ABC):
     """The m x m weights of a method, in whatever form it keeps them.
 
     Attributes:
@@ -29,22 +30,20 @@ class ItemMatrix(Protocol):
     kind: ClassVar[str]
 
     @property
+    @abstractmethod
     def num_items(self) -> int:
-        """The number of items."""
+        """The number m of items."""
 
+    @abstractmethod
     def product(self, histories: csr_array) -> NDArray[np.float32]:
         """Return X W, a fresh (b, m) array, for histories X (b, m)."""
 
+    @abstractmethod
     def column(self, item: int) -> NDArray[np.float64]:
         """Return W[:, item], (m,): what each item says for this one."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that make up the matrix, by name."""
-
-    def metadata(self) -> dict[str, Any]:
-        """Return its numbers, as JSON can hold them."""
-
     @classmethod
+    @abstractmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
         """Return the matrix that `tensors` and `metadata` described, checked.
 
@@ -56,19 +55,13 @@ class ItemMatrix(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SparseWeights:
-    """W by its weights other than 0, grouped by the item they speak for.
-
-    Attributes:
-        offsets: (m + 1,) int64; the weights for item i are at offsets[i]:offsets[i + 1].
-        sources: (w,) int32 the items j that they come from.
-        values: (w,) float32.
-    """
+class SparseWeights(ItemMatrix):
+    """W by its weights other than 0, grouped by the item they speak for."""
 
     kind: ClassVar[str] = "sparse"
-    offsets: Tensor
-    sources: Tensor
-    values: Tensor
+    offsets: Tensor  # (m + 1,) int64; the weights for item i are at offsets[i]:offsets[i + 1]
+    sources: Tensor  # (w,) int32 the items j that they come from
+    values: Tensor  # (w,) float32
 
     @classmethod
     def of_lists(cls, sources: Tensor, values: Tensor) -> Self:
@@ -79,7 +72,6 @@ class SparseWeights:
 
     @property
     def num_items(self) -> int:
-        """The number of items."""
         return len(self.offsets) - 1
 
     @cached_property
@@ -92,26 +84,15 @@ class SparseWeights:
         return self._by_target.T.tocsr()
 
     def product(self, histories: csr_array) -> NDArray[np.float32]:
-        """Return X W, (b, m)."""
         scores: NDArray[np.float32] = (histories @ self._by_source).toarray()
         return scores
 
     def column(self, item: int) -> NDArray[np.float64]:
-        """Return W[:, item], (m,)."""
         weights: NDArray[np.float64] = self._by_target[[item]].toarray()[0].astype(np.float64)
         return weights
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return offsets, sources and values."""
-        return {"offsets": self.offsets, "sources": self.sources, "values": self.values}
-
-    def metadata(self) -> dict[str, Any]:
-        """Return nothing: there are no numbers."""
-        return {}
-
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
-        """Return the matrix that was stored, every index of it checked."""
         del metadata
         offsets, sources, values = (tensors[name] for name in ("offsets", "sources", "values"))
         m, size = pairs.shape[1], len(values)
@@ -127,41 +108,25 @@ class SparseWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class DenseWeights:
-    """W with all its m x m weights.
-
-    Attributes:
-        weights: (m, m) float32 W.
-    """
+class DenseWeights(ItemMatrix):
+    """W with all its m x m weights."""
 
     kind: ClassVar[str] = "dense"
-    weights: Tensor
+    weights: Tensor  # (m, m) float32 W
 
     @property
     def num_items(self) -> int:
-        """The number of items."""
         return len(self.weights)
 
     def product(self, histories: csr_array) -> NDArray[np.float32]:
-        """Return X W, (b, m)."""
         scores: NDArray[np.float32] = histories @ self.weights.numpy()
         return scores
 
     def column(self, item: int) -> NDArray[np.float64]:
-        """Return W[:, item], (m,)."""
         return self.weights[:, item].double().numpy()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the weights."""
-        return {"weights": self.weights}
-
-    def metadata(self) -> dict[str, Any]:
-        """Return nothing: there are no numbers."""
-        return {}
 
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
-        """Return the matrix that was stored, its shape and numbers checked."""
         del metadata
         m = pairs.shape[1]
         return cls(check_tensor(tensors["weights"], "weights", (m, m)))

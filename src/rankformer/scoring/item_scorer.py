@@ -26,17 +26,12 @@ ITEM_WEIGHTS: dict[str, type[ItemMatrix]] = {kind.kind: kind for kind in (Sparse
 
 @dataclass(frozen=True, eq=False)
 class ItemScorer(Scorer):
-    """Histories and the item weights that score them.
+    """Histories and the item weights that score them."""
 
-    Attributes:
-        matrix: W.
-        histories: (n, m) X, a row per user.
-        count_duplicates: whether an item that occurs c times in a history weighs c in x_u, or once.
-    """
-
-    matrix: ItemMatrix
-    histories: csr_array
-    count_duplicates: bool = False
+    can_fold_in = can_explain = can_compare_items = True  # a user is a history, a score a sum over it
+    matrix: ItemMatrix  # W
+    histories: csr_array  # (n, m) X, a row per user
+    count_duplicates: bool = False  # whether an item that occurs c times in a history weighs c in x_u, or once
 
     @classmethod
     def of(cls, matrix: ItemMatrix, history: Interactions, count_duplicates: bool = False) -> "ItemScorer":
@@ -46,42 +41,22 @@ class ItemScorer(Scorer):
 
     @property
     def num_users(self) -> int:
-        """The number of users."""
         return int(self.histories.shape[0])
 
     @property
     def num_items(self) -> int:
-        """The number of items."""
         return self.matrix.num_items
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the scores of all items for user indices, a fresh (b, m) float32 matrix."""
         del out
         return torch.from_numpy(self.matrix.product(self.histories[users.cpu().numpy()]))
 
-    @property
-    def can_fold_in(self) -> bool:
-        """Always: a user is a history."""
-        return True
-
-    @property
-    def can_explain(self) -> bool:
-        """Always: a score is a sum over the history."""
-        return True
-
-    @property
-    def can_compare_items(self) -> bool:
-        """Always: item weights are similarities."""
-        return True
-
     def for_histories(self, histories: Histories) -> "ItemScorer":
-        """Return the same weights for other users."""
         shape = (histories.num_users, self.num_items)
         rows = interaction_matrix(histories.users.numpy(), histories.items.numpy(), shape, self.count_duplicates)
         return ItemScorer(self.matrix, rows, self.count_duplicates)
 
     def similarities(self, item: int) -> Tensor:
-        """Return the weights of all items for one; -inf where there is none."""
         weights = torch.from_numpy(self.matrix.column(item)).float()
         return weights.masked_fill_(weights == 0, float("-inf"))
 
@@ -94,33 +69,21 @@ class ItemScorer(Scorer):
             entries = entries / np.bincount(items, minlength=self.num_items)[items]
         return Contributions(float(entries.sum()), entries, 0.0, 0.0)
 
-    def is_finite(self) -> bool:
-        """Whether every weight is finite."""
-        return all(bool(torch.isfinite(each).all()) for each in self.matrix.tensors().values())
-
     def cpu(self) -> "ItemScorer":
-        """Return the scorer itself: it lives in main memory."""
-        return self
+        return self  # it lives in main memory
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of the weights, by name; the histories are the run's own."""
-        return self.matrix.tensors()
+        return self.matrix.tensors()  # the histories are the run's own
 
     def metadata(self) -> dict[str, Any]:
-        """Return the kind of the weights and every number, as JSON can hold them."""
         return {"kind": self.matrix.kind, "count_duplicates": self.count_duplicates, **self.matrix.metadata()}
 
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], history: Interactions) -> "ItemScorer":
-        """Return the scorer that `tensors` and `metadata` described, over the history it was made from.
-
-        Raises:
-            DataError: they do not fit together, or hold an index or a number that cannot be.
-        """
         if metadata.get("kind") not in ITEM_WEIGHTS or not isinstance(metadata.get("count_duplicates"), bool):
             raise DataError(
                 f"its scorer is none of embeddings, {', '.join(ITEM_WEIGHTS)}, or does not say how it counts"
             )
-        shape, count_duplicates = (history.num_users, history.num_items), bool(metadata["count_duplicates"])
+        shape, count_duplicates = (history.num_users, history.num_items), metadata["count_duplicates"]
         pairs = interaction_matrix(history.users, history.items, shape, count_duplicates)
         return cls(ITEM_WEIGHTS[metadata["kind"]].restore(tensors, metadata, pairs), pairs, count_duplicates)

@@ -3,13 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from rankformer.data.id_map import IdMap
 from rankformer.errors import ConfigError
-from rankformer.scoring.top_k import TopK
 
 if TYPE_CHECKING:
     import pandas
@@ -31,33 +27,6 @@ class Recommendations:
     table: pa.Table
     unknown_items: dict[Any, list[Any]] = field(default_factory=dict)
     fallbacks: list[Any] = field(default_factory=list)
-
-    @classmethod
-    def from_lists(
-        cls, names: tuple[str, str], asked_for: pa.Array, lists: TopK, item_ids: IdMap, titles: pa.Array | None
-    ) -> "Recommendations":
-        """Return the table of the given lists, missing items left out.
-
-        Args:
-            names: what to call the column of the asker and that of the answer.
-            asked_for: (b,) raw id each list is for.
-            lists: (b, k) item indices and scores.
-            item_ids: raw ids of the items.
-            titles: a string per item index, or None for a table without titles.
-        """
-        items: NDArray[np.int64] = lists.items.cpu().numpy()
-        kept = items >= 0
-        rows, positions = np.nonzero(kept)
-        chosen = pa.array(items[kept])
-        columns = {
-            names[0]: asked_for.take(pa.array(rows)),
-            names[1]: item_ids.ids.take(chosen),
-            "score": pa.array(lists.scores.float().cpu().numpy()[kept]),
-            "rank": pa.array((positions + 1).astype(np.int32)),
-        }
-        if titles is not None:
-            columns["title"] = titles.take(chosen)
-        return cls(pa.table(columns))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

@@ -17,32 +17,24 @@ from torch import Tensor
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.errors import ConfigError, DataError, NotSupportedError
-from rankformer.scoring.base import OneRow, ScoreMatrix, Scorer
+from rankformer.errors import ConfigError, DataError, NotSupportedError, UnknownIdError
+from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.explanation import Explanation, IndexedExplanation, Reason
 from rankformer.scoring.histories import Histories
-from rankformer.scoring.raw_ids import as_list, id_column, known_entries, known_indices, unknown_ids
 from rankformer.scoring.recommendations import Recommendations
 from rankformer.scoring.seen_items import SeenItems
-from rankformer.scoring.top_k import TopK, top_k
+from rankformer.scoring.top_k import TopK, best_columns, top_k
 
 
 @dataclass(frozen=True)
 class RankingOptions:
-    """What lists should be like; equal options can be answered together.
+    """What lists should be like; equal options can be answered together."""
 
-    Attributes:
-        k: length of a list.
-        include_seen: whether items of the user's history may be in it.
-        allow: item indices; when given, nothing else is returned.
-        block: item indices that are never returned.
-    """
-
-    k: int = 10
-    include_seen: bool = False
-    allow: tuple[int, ...] | None = None
-    block: tuple[int, ...] | None = None
+    k: int = 10  # length of a list
+    include_seen: bool = False  # whether items of the user's history may be in it
+    allow: tuple[int, ...] | None = None  # item indices; when given, nothing else is returned
+    block: tuple[int, ...] | None = None  # item indices that are never returned
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -51,27 +43,19 @@ class RankingOptions:
 
 @dataclass(frozen=True, eq=False)
 class Recommender:
-    """A scorer together with the ids, the history and the titles needed to answer people.
+    """A scorer together with the ids, the history and the titles needed to answer people."""
 
-    Attributes:
-        scorer: scores of all items for user indices.
-        user_ids: raw ids of the users the scorer knows, position = index.
-        item_ids: raw ids of the items, position = index.
-        history: interactions of each user, over these same ids; such items are left out of the lists.
-        item_titles: a string per item index, or None to use the titles of the history, if it has any.
-    """
-
-    scorer: Scorer
-    user_ids: IdMap
-    item_ids: IdMap
-    history: Interactions
-    item_titles: pa.Array | None = None
+    scorer: Scorer  # scores of all items for user indices
+    user_ids: IdMap  # raw ids of the users the scorer knows, position = index
+    item_ids: IdMap  # raw ids of the items, position = index
+    history: Interactions  # interactions of each user, over these same ids; such items are left out of the lists
+    item_titles: pa.Array | None = None  # a string per item index; by default the titles of the history, if it has any
 
     def __post_init__(self) -> None:
-        if self.scorer.num_items != len(self.item_ids):
-            raise DataError(f"the scorer knows {self.scorer.num_items} items where there are {len(self.item_ids)} ids")
-        if self.scorer.num_users != len(self.user_ids):
-            raise DataError(f"the scorer knows {self.scorer.num_users} users where there are {len(self.user_ids)} ids")
+        sizes = {"items": (self.scorer.num_items, self.item_ids), "users": (self.scorer.num_users, self.user_ids)}
+        for kind, (known, ids) in sizes.items():
+            if known != len(ids):
+                raise DataError(f"the scorer knows {known} {kind} where there are {len(ids)} ids")
         if self.history.user_ids != self.user_ids or self.history.item_ids != self.item_ids:
             raise DataError(f"{self.history.name} numbers its ids differently from the model; pass the training part")
         if self.item_titles is not None and len(self.item_titles) != len(self.item_ids):
@@ -157,8 +141,7 @@ class Recommender:
         """
         similar = self.scorer.similarities(item)
         similar[item] = float("-inf")
-        options = RankingOptions(min(k, max(1, len(self.item_ids) - 1)))
-        return self._top(OneRow(similar), torch.zeros(1, dtype=torch.int64), options, None)
+        return best_columns(similar[None], min(k, max(1, len(similar) - 1)))
 
     def explain_index(
         self, item: int, *, user: int | None = None, history: Sequence[int] | NDArray[Any] | None = None
@@ -184,11 +167,12 @@ class Recommender:
         return np.argsort(self.history.users, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     @cached_property
-    def _popularity(self) -> OneRow:
+    def _popularity(self) -> Embeddings:
+        """One user, for whom the score of an item is the number of its interactions."""
         counts = np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
-        return OneRow(torch.from_numpy(counts))
+        return Embeddings(torch.ones(1, 1), torch.from_numpy(counts)[:, None])
 
-    def _top(self, scorer: ScoreMatrix, users: Tensor, options: RankingOptions, seen: SeenItems | None) -> TopK:
+    def _top(self, scorer: Scorer, users: Tensor, options: RankingOptions, seen: SeenItems | None) -> TopK:
         allow, block = (
             None if indices is None else torch.tensor(indices, dtype=torch.int64)
             for indices in (options.allow, options.block)
@@ -221,11 +205,10 @@ class Recommender:
             UnknownIdError: a user is unknown, or an item list holds no known item.
             ConfigError: k is below 1.
         """
-        options = self.options(k, include_seen, allow, block)
-        indices = np.arange(len(self.user_ids)) if users is None else known_indices(self.user_ids, users, "user")
+        options = RankingOptions(k, include_seen, self._filter("allow", allow), self._filter("block", block))
+        indices = np.arange(len(self.user_ids)) if users is None else _known_indices(self.user_ids, users, "user")
         lists = self.rank(torch.from_numpy(indices), options)
-        asked_for = self.user_ids.take(indices)
-        return Recommendations.from_lists(("user_id", "item_id"), asked_for, lists, self.item_ids, self.titles)
+        return self._table("user_id", self.user_ids.take(indices), "item_id", lists)
 
     def recommend_histories(
         self,
@@ -253,15 +236,15 @@ class Recommender:
             UnknownIdError: `allow` or `block` holds no known item.
             ConfigError: k is below 1.
         """
-        options = self.options(k, include_seen, allow, block)
-        names = list(histories)
-        rows, items, unknown = known_entries(self.item_ids, histories)
-        lists, empty = self.rank_histories(Histories.of(rows, items, len(names)), options)
-        return replace(
-            Recommendations.from_lists(("user_id", "item_id"), id_column(names), lists, self.item_ids, self.titles),
-            unknown_items=unknown,
-            fallbacks=[name for name, fell_back in zip(names, empty, strict=True) if fell_back],
-        )
+        options = RankingOptions(k, include_seen, self._filter("allow", allow), self._filter("block", block))
+        rows, items, unknown = _known_entries(self.item_ids, histories)
+        lists, empty = self.rank_histories(Histories.of(rows, items, len(histories)), options)
+        fallbacks = [name for name, fell_back in zip(histories, empty, strict=True) if fell_back]
+        try:
+            names = pa.array(list(histories))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ConfigError(f"histories must be named by values of one type; {error}") from error
+        return replace(self._table("user_id", names, "item_id", lists), unknown_items=unknown, fallbacks=fallbacks)
 
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
         """Return the k items most similar to a given one, itself left out: see `rank_similar`.
@@ -272,10 +255,9 @@ class Recommender:
             NotSupportedError: the scorer has neither item embeddings nor item weights.
         """
         RankingOptions(k)  # a wrong k is told before an unknown item
-        index = known_indices(self.item_ids, [item], "item")
+        index = _known_indices(self.item_ids, [item], "item")
         lists = self.rank_similar(int(index[0]), k)
-        asked_for = self.item_ids.take(index)
-        return Recommendations.from_lists(("item_id", "similar_item_id"), asked_for, lists, self.item_ids, self.titles)
+        return self._table("item_id", self.item_ids.take(index), "similar_item_id", lists)
 
     def explain(self, user: Any = None, item: Any = None, *, history: Sequence[Any] | None = None) -> Explanation:
         """Return the score of an item as an exact sum over a history: that of a training user, or a given one.
@@ -294,44 +276,91 @@ class Recommender:
             raise ConfigError("explain needs an item, and either a user or a history")
         if not self.can_explain:
             self.scorer.contributions(Histories.of(np.zeros(0), np.zeros(0), 1), 0, None)  # raises, naming the reason
+        asked: dict[str, Any] = {}
         if history is None:
-            row = int(known_indices(self.user_ids, [user], "user")[0])
-            found = self.explain_index(self._item(item), user=row)
+            asked["user"] = int(_known_indices(self.user_ids, [user], "user")[0])
         else:
-            _, known, unknown = known_entries(self.item_ids, {None: history})
-            if not len(known):
-                raise unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
-            found = self.explain_index(self._item(item), history=known)
-        ids = self.item_ids.take(np.array(found.items, dtype=np.int64)).to_pylist()
-        named = zip(ids, self._titles_of(found.items), found.contributions, strict=True)
-        reasons = tuple(Reason(*reason) for reason in named)
-        title = self._titles_of([self._item(item)])[0]
-        return Explanation(user, item, title, found.score, reasons, found.user_contribution, found.global_contribution)
+            _, asked["history"], unknown = _known_entries(self.item_ids, {None: history})
+            if not len(asked["history"]):
+                raise _unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
+        index = int(_known_indices(self.item_ids, [item], "item")[0])
+        found = self.explain_index(index, **asked)
+        named = pa.array([index, *found.items], pa.int64())
+        ids = self.item_ids.ids.take(named).to_pylist()
+        titles = [None] * len(ids) if self.titles is None else self.titles.take(named).to_pylist()
+        reasons = tuple(map(Reason, ids[1:], titles[1:], found.contributions))
+        parts = found.user_contribution, found.global_contribution
+        return Explanation(user, item, titles[0], found.score, reasons, *parts)
 
-    def options(
-        self, k: int, include_seen: bool = False, allow: Sequence[Any] | None = None, block: Sequence[Any] | None = None
-    ) -> RankingOptions:
-        """Return ranking options from raw item ids, with unknown ids left out."""
-        filters = (self._known_items(allow, "allow"), self._known_items(block, "block"))
-        return RankingOptions(k, include_seen, *filters)
-
-    def _known_items(self, raw_ids: Sequence[Any] | None, label: str) -> tuple[int, ...] | None:
+    def _filter(self, label: str, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
+        """Return the indices of raw item ids, with unknown ones left out."""
         if raw_ids is None:
             return None
-        indices = self.item_ids.index_of(as_list(raw_ids, label))
+        indices = self.item_ids.index_of(_as_list(raw_ids, label))
         known = indices[indices >= 0]
         if len(indices) and not len(known):
-            raise unknown_ids(self.item_ids, list(raw_ids), f"item in {label}")
+            raise _unknown_ids(self.item_ids, list(raw_ids), f"item in {label}")
         return tuple(known.tolist())
 
-    def _item(self, raw_id: Any) -> int:
-        return int(known_indices(self.item_ids, [raw_id], "item")[0])
+    def _table(self, asker: str, asked_for: pa.Array, answer: str, lists: TopK) -> Recommendations:
+        """Return the lists (b, k) as a table, missing items left out.
 
-    def _titles_of(self, indices: list[int]) -> list[str | None]:
-        """Return the title of each item index, None where there is none."""
-        titles: list[str | None] = (
-            [None] * len(indices)
-            if self.titles is None
-            else self.titles.take(pa.array(indices, pa.int64())).to_pylist()
-        )
-        return titles
+        Args:
+            asker: name of the column of whom a list is for.
+            asked_for: (b,) their raw ids.
+            answer: name of the column of the listed items.
+            lists: by index.
+        """
+        items: NDArray[np.int64] = lists.items.cpu().numpy()
+        kept = items >= 0
+        rows, positions = np.nonzero(kept)
+        chosen = pa.array(items[kept])
+        columns = {
+            asker: asked_for.take(pa.array(rows)),
+            answer: self.item_ids.ids.take(chosen),
+            "score": pa.array(lists.scores.float().cpu().numpy()[kept]),
+            "rank": pa.array((positions + 1).astype(np.int32)),
+        }
+        if self.titles is not None:
+            columns["title"] = self.titles.take(chosen)
+        return Recommendations(pa.table(columns))
+
+
+def _known_indices(ids: IdMap, raw_ids: Sequence[Any], kind: str) -> NDArray[np.int64]:
+    """Return the index of every raw id, or refuse naming those that are unknown."""
+    wanted = _as_list(raw_ids, f"{kind}s")
+    indices = ids.index_of(wanted)
+    if (indices < 0).any():
+        raise _unknown_ids(ids, [wanted[row] for row in np.flatnonzero(indices < 0)], kind)
+    return indices
+
+
+def _known_entries(
+    ids: IdMap, histories: Mapping[Any, Sequence[Any]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[Any, list[Any]]]:
+    """Return (row, item index) of every known entry of the histories, and the unknown ids under each name."""
+    raw = [_as_list(history, "history") for history in histories.values()]
+    rows = np.repeat(np.arange(len(raw)), [len(history) for history in raw])
+    entries = [value for history in raw for value in history]
+    indices = ids.index_of(entries)
+    names, unknown = list(histories), dict[Any, list[Any]]()
+    for position in np.flatnonzero(indices < 0):
+        unknown.setdefault(names[rows[position]], []).append(entries[position])
+    return rows[indices >= 0], indices[indices >= 0], unknown
+
+
+def _as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:
+    """Return the ids as a list of plain values; one string is a likely mistake: it would be read letter by letter."""
+    if isinstance(raw_ids, str | bytes):
+        raise ConfigError(f"{label}={raw_ids!r}: a list of ids is needed; write [{raw_ids!r}]")
+    for method in ("to_pylist", "tolist", "to_list"):  # Arrow; numpy and pandas; polars
+        if hasattr(raw_ids, method):
+            return list(getattr(raw_ids, method)())
+    return list(raw_ids)
+
+
+def _unknown_ids(ids: IdMap, missing: list[Any], kind: str) -> UnknownIdError:
+    """Return the error that names the first of the missing ids and shows what ids look like."""
+    named = ", ".join(repr(value) for value in missing[:3]) + (", ..." if len(missing) > 3 else "")
+    examples = " or ".join(repr(value) for value in ids.ids.slice(0, 2).to_pylist()) or "(there are none)"
+    return UnknownIdError(f"unknown {kind}: {named} ({len(missing)} not known to the model); ids look like {examples}")

@@ -13,17 +13,11 @@ from rankformer.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class SeenItems:
-    """The distinct (user, item) pairs of one or more logs, as compressed rows.
+    """The distinct (user, item) pairs of one or more logs, as compressed rows."""
 
-    Attributes:
-        offsets: (n + 1,) int64; the items of user u are `items[offsets[u]:offsets[u + 1]]`.
-        items: (P,) int32 item indices, ascending inside each user.
-        num_items: size m of the catalogue the indices belong to.
-    """
-
-    offsets: NDArray[np.int64]
-    items: NDArray[np.int32]
-    num_items: int
+    offsets: NDArray[np.int64]  # (n + 1,) int64; the items of user u are `items[offsets[u]:offsets[u + 1]]`
+    items: NDArray[np.int32]  # (P,) int32 item indices, ascending inside each user
+    num_items: int  # size m of the catalogue the indices belong to
 
     @classmethod
     def of(cls, *parts: Interactions) -> "SeenItems":

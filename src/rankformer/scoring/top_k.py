@@ -25,15 +25,10 @@ _NEG_INF = float("-inf")
 
 
 class TopK(NamedTuple):
-    """Ranked lists, best first.
+    """Ranked lists, best first."""
 
-    Attributes:
-        items: (b, k) int64 item indices; -1 where fewer than k items remained.
-        scores: (b, k) their scores; -inf beside each -1.
-    """
-
-    items: Tensor
-    scores: Tensor
+    items: Tensor  # (b, k) int64 item indices; -1 where fewer than k items remained
+    scores: Tensor  # (b, k) their scores; -inf beside each -1
 
 
 def top_k(
@@ -66,7 +61,9 @@ def top_k(
     """
     _check(scorer, users, k, seen)
     forbidden = _forbidden(scorer.num_items, allow, block)
-    rows = max(1, max_block_bytes // max(1, scorer.num_items * scorer.score_bytes))
+    sample = scorer.score_buffer(0)
+    score_bytes = 8 if sample is None else sample.element_size()
+    rows = max(1, max_block_bytes // max(1, scorer.num_items * score_bytes))
     with torch.no_grad():
         buffer = scorer.score_buffer(min(rows, len(users)))
         parts = []
@@ -74,7 +71,7 @@ def top_k(
             chunk = users[start : start + rows]
             scores = _as_floating(scorer.scores(chunk, None if buffer is None else buffer[: len(chunk)]))
             _mask(scores, chunk, seen, forbidden)
-            parts.append(_select(scores, k))
+            parts.append(best_columns(scores, k))
     return TopK(torch.cat([part.items for part in parts]), torch.cat([part.scores for part in parts]))
 
 
@@ -113,7 +110,7 @@ def _check(scorer: ScoreMatrix, users: Tensor, k: int, seen: SeenItems | None) -
 
 
 def _forbidden(num_items: int, allow: Tensor | None, block: Tensor | None) -> Tensor | None:
-    """Return the indices of the items no list may hold, or None when all may appear."""
+    """Return the indices of the items no list may hold, None where all may appear."""
     if allow is None and block is None:
         return None
     for label, listed in (("allow", allow), ("block", block)):
@@ -142,8 +139,8 @@ def _mask(scores: Tensor, users: Tensor, seen: SeenItems | None, forbidden: Tens
         scores.view(-1).index_fill_(0, flat, _NEG_INF)
 
 
-def _select(scores: Tensor, k: int) -> TopK:
-    """Return the k best columns of each row of `scores` (b, m)."""
+def best_columns(scores: Tensor, k: int) -> TopK:
+    """Return the k best columns of each row of `scores` (b, m), the lower of two equal ones first."""
     values, items = _largest(scores, min(k + 1, scores.shape[1]))  # (b, k + 1), values downwards
     if values.shape[1] <= k:
         return _finish(values, items, k)  # every item fits: nothing can be cut off at a tie
@@ -162,25 +159,20 @@ def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     groups = m // _GROUP
     if groups <= 4 * count:  # too few groups for the detour to pay
         _refuse_nan(scores)
-        return _topk(scores, count)
+        return scores.topk(count, dim=1)
     # Column j < groups * _GROUP belongs to group j % groups; the few columns after that are always candidates.
     grouped = scores[:, : groups * _GROUP].view(rows, _GROUP, groups)
     tail = scores[:, groups * _GROUP :]
-    best, chosen = _topk(grouped.amax(1), count)  # (b, count)
+    best, chosen = grouped.amax(1).topk(count, dim=1)  # (b, count)
     # amax hands NaN on and topk ranks it first, so one look at the best of each row is enough.
     _refuse_nan(best[:, 0])
     _refuse_nan(tail)
     candidates = grouped.gather(2, chosen[:, None, :].expand(-1, _GROUP, -1)).view(rows, -1)  # (b, _GROUP * count)
-    values, positions = _topk(torch.cat([candidates, tail], dim=1), count)
+    values, positions = torch.cat([candidates, tail], dim=1).topk(count, dim=1)
     layer = positions.div(count, rounding_mode="floor")
     columns = layer * groups + chosen.gather(1, positions % count)
     from_tail = positions - candidates.shape[1]  # >= 0 where the winner is one of the last columns
     return values, torch.where(from_tail >= 0, from_tail + groups * _GROUP, columns)
-
-
-def _topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    best = values.topk(count, dim=1)
-    return best.values, best.indices
 
 
 def _settle_ties(scores: Tensor, values: Tensor, items: Tensor) -> Tensor:
@@ -196,7 +188,7 @@ def _settle_ties(scores: Tensor, values: Tensor, items: Tensor) -> Tensor:
     above = (values > last).sum(1, keepdim=True)  # (t, 1), at most k - 1
     # Number the columns downwards from m, so that the largest numbers at the value are the lowest columns.
     downwards = torch.arange(m, 0, -1, dtype=torch.int32, device=scores.device)
-    lowest = m - _topk(torch.where(scores == last, downwards, 0), k)[0].long()  # (t, k) ascending columns
+    lowest = m - torch.where(scores == last, downwards, 0).topk(k, dim=1).values.long()  # (t, k) ascending columns
     place = torch.arange(k, device=scores.device)
     return torch.where(place < above, items, lowest.gather(1, (place - above).clamp(min=0)))
 

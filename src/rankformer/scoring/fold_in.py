@@ -1,0 +1,250 @@
+"""Fold-in: embeddings of users who were not in the training data, from their histories, without training.
+
+A rule splits the embedding of a user into a part for each item of the history and a rest that belongs to no item of it,
+v_u = sum_e part_e + rest_u. The sum embeds a user; the split explains a score, for y_ui = v_u . v_i is linear in it.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from rankformer.errors import DataError
+from rankformer.layers.rank_attention import inverse_normalizer, safe_inverse_, user_constants, user_terms
+from rankformer.layers.rank_weights import RankWeights
+from rankformer.scoring.base import Part, check_tensor
+from rankformer.scoring.histories import Histories
+
+_ROWS_AT_ONCE = 1 << 14
+_NUMBERS_AT_ONCE = 1 << 21  # bounds the systems and right sides that are held together
+
+
+class Split(NamedTuple):
+    """The embeddings of a batch of users as sums: v_u = sum of the parts of u's entries + rest_u."""
+
+    parts: Tensor  # (h, d) what each entry brings
+    rest: Tensor  # (b, d) what no entry brings
+
+
+class FoldIn(Part, ABC):
+    """How a method embeds a user from a history.
+
+    Attributes:
+        rule: name of the rule in a run folder.
+        explains: whether the parts say something of the items they belong to.
+    """
+
+    rule: ClassVar[str]
+    explains: ClassVar[bool] = True
+
+    @property
+    def own_embedding(self) -> bool:
+        """Whether training users also have a learned embedding of their own, which new users lack."""
+        return False
+
+    @abstractmethod
+    def split(self, histories: Histories) -> Split:
+        """Return the users' embeddings as sums, in float64."""
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Self:
+        """Return the rule that `tensors` and `metadata` described."""
+        numbers = {f.name: f.type(metadata[f.name]) for f in fields(cls) if f.type is not Tensor}  # type: ignore[operator]
+        return cls(**numbers, **{f.name: tensors[f.name] for f in fields(cls) if f.type is Tensor})
+
+
+def embed(rule: FoldIn, histories: Histories) -> Tensor:
+    """Return the embeddings of the users of a batch of histories, (b, d) float64."""
+    rows = []
+    for piece in histories.pieces() if histories.num_users else [histories]:  # none: one empty piece, for the shape
+        parts, rest = rule.split(piece)
+        rows.append(rest.index_add(0, piece.users, parts))
+    return torch.cat(rows)
+
+
+def check_tensors(tensors: dict[str, Tensor], num_items: int, dim: int) -> None:
+    """Reject tensors of a rule that do not fit a model of m items and dimension d."""
+    for name, value in tensors.items():
+        shape = (1 if value.shape[:1] == (1,) else num_items, dim)
+        check_tensor(value, f"fold-in tensor {name}", shape, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSum(FoldIn):
+    """v_u = d_u^-p sum_{e in u} t_i: propagation methods, for a user without an embedding of its own."""
+
+    rule: ClassVar[str] = "weighted-sum"
+    vectors: Tensor  # (m, d) t_i, what an item hands to each of its users
+    power: float  # p, 1 for means and 1/2 for symmetric normalisation
+    own_embedding: bool = False  # whether training users have an embedding of their own on top
+
+    def split(self, histories: Histories) -> Split:
+        scale = histories.sizes.clamp(min=1).pow(-self.power)
+        parts = self.vectors[histories.items].double() * scale[histories.users, None]
+        return Split(parts, parts.new_zeros(histories.num_users, parts.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(FoldIn):
+    """v_u = c: every user has the same embedding, whatever the history."""
+
+    rule: ClassVar[str] = "constant"
+    explains: ClassVar[bool] = False
+    vector: Tensor  # (1, d) c
+
+    def split(self, histories: Histories) -> Split:
+        rest = self.vector.double().expand(histories.num_users, -1)
+        return Split(rest.new_zeros(len(histories.items), rest.shape[1]), rest)
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares(FoldIn):
+    """The embedding that fits a history best by weighted least squares, the items being fixed.
+
+        A_u v_u = c sum_{e in u} q_i,      A_u = Q^T Q + lambda I + (c - 1) sum_{e in u} q_i q_i^T
+
+    (`rankformer.graph.least_squares` has the objective.) Each user solves a d x d system of its own. With A_u held, v_u
+    is the sum of c A_u^-1 q_i over the history.
+    """
+
+    rule: ClassVar[str] = "least-squares"
+    vectors: Tensor  # (m, d) Q, the items' embeddings
+    weight: float  # c, of an interaction of the history, where every other pair weighs 1
+    regularization: float  # lambda
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.weight < math.inf and 0 < self.regularization < math.inf):
+            found = f"weight={self.weight} and regularization={self.regularization}"
+            raise DataError(f"least squares with {found}: expected a weight from 1 and a regularization above 0")
+
+    @cached_property
+    def _gram(self) -> Tensor:
+        """Q^T Q + lambda I, (d, d)."""
+        gram = torch.zeros(self.vectors.shape[1], self.vectors.shape[1], dtype=torch.float64)
+        for start in range(0, len(self.vectors), _ROWS_AT_ONCE):
+            rows = self.vectors[start : start + _ROWS_AT_ONCE].double()
+            gram.addmm_(rows.T, rows)
+        gram.diagonal().add_(self.regularization)
+        return gram
+
+    def split(self, histories: Histories) -> Split:
+        sizes = torch.bincount(histories.users, minlength=histories.num_users)
+        starts = sizes.cumsum(0) - sizes
+        d = self.vectors.shape[1]
+        parts = torch.zeros(len(histories.items), d, dtype=torch.float64)
+        for users in _similar_sizes(sizes, d):
+            place = torch.arange(int(sizes[users[0]]))  # (l,) the longest history comes first
+            filled = place < sizes[users, None]  # (b, l)
+            entries = torch.where(filled, starts[users, None] + place, 0)
+            q = self.vectors[histories.items[entries]].double() * filled[:, :, None]  # (b, l, d), padded by zeros
+            systems = self._gram + (self.weight - 1) * (q.mT @ q)  # (b, d, d)
+            solved = torch.cholesky_solve(q.mT, torch.linalg.cholesky(systems)).mT  # (b, l, d)
+            parts[entries[filled]] = self.weight * solved[filled]
+        return Split(parts, parts.new_zeros(histories.num_users, d))
+
+
+def _similar_sizes(sizes: Tensor, width: int) -> Iterator[Tensor]:
+    """Yield the users that have entries, longest history first, in batches of bounded memory when padded."""
+    order = torch.argsort(sizes, descending=True, stable=True)
+    order = order[: int((sizes > 0).sum())]
+    start = 0
+    while start < len(order):
+        longest = int(sizes[order[start]])
+        count = max(1, _NUMBERS_AT_ONCE // (width * (2 * width + 3 * longest)))
+        yield order[start : start + count]
+        start += count
+
+
+@dataclass(frozen=True, eq=False)
+class RankFoldIn(FoldIn):
+    """The user's half of a stack of Rankformer layers, against frozen item states.
+
+    A user's embedding never enters its own warm-up, which sums embeddings of items. Each layer then needs, beside the
+    user's embedding, only those of the items in that layer, V_i, and sums over all items. With these frozen a user is
+    embedded by running the user's half of the layers (`rankformer.layers.rank_attention` has algebra and letters):
+
+        v_u <- (1 - tau) v_u + tau y_u / C_u
+        y_u = sum_{e in u} omega+_e v_i  +  [ g_u x_u M - r_u s_V - sum_{e in u} omega-_e v_i ]
+              the history's part            the global part: all items outside the history
+
+    For a training user whose history is complete that is the computation which made the trained embedding, so it gives
+    it back. With the weights held at their values v_u is linear in the items' embeddings; unrolled over the layers,
+
+        v_u^L = sum_l (1 - tau)^(L-1-l) tau / C_u^l ( sum_e omega+_e^l v_i^l + global^l )  +  (1 - tau)^L v_u^0 .
+    """
+
+    rule: ClassVar[str] = "rank-attention"
+    start: WeightedSum  # the warm-up, which makes the users' first embeddings from the items'
+    states: tuple[Tensor, ...]  # L item states (m, d), the input of each layer
+    weights: RankWeights  # the terms of Omega
+    tau: float  # step size of a layer
+
+    def split(self, histories: Histories) -> Split:
+        parts, rest = self.start.split(histories)
+        for layer in self._layers:
+            current = rest.index_add(0, histories.users, parts)  # (b, d) the users' embeddings in this layer
+            step_parts, step_rest = layer.step(current, histories, self.weights)
+            parts = parts.mul_(1 - self.tau).add_(step_parts, alpha=self.tau)
+            rest = rest.mul(1 - self.tau).add_(step_rest, alpha=self.tau)
+        return Split(parts, rest)
+
+    @cached_property
+    def _layers(self) -> list["_Layer"]:
+        return [_Layer.of(state) for state in self.states]
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"start": self.start.vectors} | {f"layer.{number}": state for number, state in enumerate(self.states)}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"tau": self.tau, "power": self.start.power, "weights": asdict(self.weights)}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Self:
+        names = [f"layer.{number}" for number in range(len(tensors) - 1)]
+        if set(tensors) != {"start", *names}:
+            raise DataError(f"fold-in tensors must be start, layer.0, layer.1, ...; found {', '.join(sorted(tensors))}")
+        start = WeightedSum(tensors["start"], float(metadata["power"]))
+        weights = RankWeights(**metadata["weights"])
+        return cls(start, tuple(tensors[name] for name in names), weights, float(metadata["tau"]))
+
+
+class _Layer(NamedTuple):
+    """The item side of one layer."""
+
+    items: Tensor  # (m, d) v_i
+    inv_norm: Tensor  # (m,) 1 / |v_i|, 0 for a zero embedding
+    gram: Tensor  # (d, d) M = X_i^T V_i
+    s_x: Tensor  # (d,) sum_i x_i
+    s_v: Tensor  # (d,) sum_i v_i
+
+    @classmethod
+    def of(cls, items: Tensor) -> "_Layer":
+        rows = items.double()
+        inv_norm = safe_inverse_(torch.linalg.vector_norm(rows, dim=1))
+        units = rows * inv_norm[:, None]
+        return cls(items, inv_norm, units.T @ rows, units.sum(0), rows.sum(0))
+
+    def step(self, v: Tensor, histories: Histories, weights: RankWeights) -> Split:
+        """Return omega+_e v_i / C_u for each entry (h, d) and the global part of y_u / C_u (b, d)."""
+        users = histories.users
+        k = user_constants(histories.sizes, len(self.items), weights, torch.float64)
+        x = v * (safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity))[:, None]  # (b, d)
+        items = self.items[histories.items].double()  # (h, d)
+        s = (x[users] * items).sum(1) * self.inv_norm[histories.items]  # (h,)
+
+        def sum_entries(values: Tensor) -> Tensor:
+            return torch.zeros(histories.num_users, dtype=values.dtype).index_add_(0, users, values)
+
+        t = user_terms(s, x @ self.s_x, k, weights, lambda values: values[users], sum_entries)
+        inv_c = inverse_normalizer(sum_entries(t.omega_pos.abs()), t.sum_neg, weights)
+        rest = (k.g[:, None] * x) @ self.gram - t.r[:, None] * self.s_v
+        rest = rest.index_add(0, users, t.omega_neg[:, None] * items, alpha=-1)
+        return Split(items * (t.omega_pos * inv_c[users])[:, None], rest * inv_c[:, None])
+
+
+FOLD_IN_RULES: dict[str, type[FoldIn]] = {kind.rule: kind for kind in (RankFoldIn, WeightedSum, LeastSquares, Constant)}
