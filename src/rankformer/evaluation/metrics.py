@@ -160,7 +160,7 @@ def _parse_metric(text: str) -> Metric:
     if name not in METRICS:
         raise ConfigError(f"unknown metric {text!r}; known are {', '.join(METRICS)}, as in ndcg@20")
     if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
-        raise ConfigError(f"metric {text!r} needs a cutoff that is a whole number from 1, as in {name}@20")
+        raise ConfigError(f"metric {text!r} needs a cutoff that is an integer from 1, as in {name}@20")
     return Metric(name, int(cutoff))
 
 

@@ -56,7 +56,7 @@ def fit_and_evaluate(
         metrics: of the evaluation.
         restart_if_damaged: start again when the checkpoint cannot be used, in place of raising.
         keep_best_on_failure: when numbers stop being finite, evaluate the best validation before that.
-        stage: opens a context while something else than training goes on, for progress displays.
+        stage: opens a context during whatever is not training, for progress displays.
 
     Raises:
         TrainingError: training failed, unless `keep_best_on_failure`.

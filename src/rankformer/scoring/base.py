@@ -1,7 +1,7 @@
 """`Scorer`: the one protocol between learning and answering.
 
 A scorer gives every user a score for every item. What else it can do differs from method to method, and it says so:
-score users who are only a history, split a score into contributions, compare items. It is made of tensors and a few
+score new users by their histories, split a score into contributions, compare items. It is made of tensors and a few
 numbers, so that a run folder can hold it.
 """
 
