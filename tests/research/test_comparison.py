@@ -1,10 +1,13 @@
 import pytest
 
 from rankformer.models.registry import MODELS
-from rankformer.research.comparison import comparison_computations, show_comparison, show_runtime
+from rankformer.research.experiments import EXPERIMENTS
 from rankformer.research.published import METHODS
 
 from .conftest import called, made_up, table_row
+
+comparison_computations = EXPERIMENTS["table-comparison"].computations
+show_comparison, show_runtime = (EXPERIMENTS[name].show for name in ("table-comparison", "table-runtime"))
 
 PLUG_IN = "rankformer.models.matrix_factorization:MatrixFactorization"
 

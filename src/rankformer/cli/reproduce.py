@@ -19,7 +19,6 @@ from rankformer.errors import AbsentDataError, ConfigError, DataError
 if TYPE_CHECKING:
     from rankformer.research.content import Content
     from rankformer.research.experiments import Experiment
-    from rankformer.research.report import Head
     from rankformer.research.request import Request
     from rankformer.research.results import Dataset
     from rankformer.research.runner import Step
@@ -97,11 +96,10 @@ def reproduce(
     are the same: a stopped command continues when it is run again, and experiments share what they can.
     """
     from rankformer.models.base import choose_device
-    from rankformer.research.compute import Conditions
     from rankformer.research.experiments import EXPERIMENTS
     from rankformer.research.report import head_of, write_report
     from rankformer.research.results import ResultStore
-    from rankformer.research.runner import run_computations, stored_results
+    from rankformer.research.runner import Conditions, run_computations, stored_results
 
     if experiment not in EXPERIMENTS:
         raise ConfigError(f"{experiment!r} is not a known experiment; expected one of {', '.join(EXPERIMENTS)}")
@@ -219,13 +217,13 @@ def _tell_line(step: "Step") -> None:
         show_note(f"{step.text}{value}, {step.seconds:.1f} s", f"{step.done}/{step.total}")
 
 
-def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
-    from rankformer.research.report import document_of
+def _show_outcome(head: dict[str, Any], content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
+    from rankformer.research.report import document_of, other_commits
 
-    for dataset, reason in head.absent:
+    for dataset, reason in head["absent"]:
         show_note(f"{dataset} was not run: {reason}")
-    if head.other_commits:
-        show_note(f"stored results of other code are shown ({head.other_commits}); --fresh computes them again")
+    if others := other_commits(head):
+        show_note(f"stored results of other code are shown ({others}); --fresh computes them again")
     for problem in problems:
         show_note(problem)
     if json:
@@ -235,6 +233,6 @@ def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems:
         # Numbers are at most 12 characters wide: headings that are wrapped too leave room for them at 80 columns.
         headings = [textwrap.fill(heading, 9, break_long_words=False) for heading in table.headings]
         show_table(headings, table.rows, title=table.title, numbers=headings[table.texts :])
-    trial = [f"A trial, not a result: {head.trial}."] if head.trial else []
+    trial = [f"A trial, not a result: {head['trial']}."] if head["trial"] else []
     for line in (*trial, *content.findings, "wrote", *(f"  {path}" for path in paths)):
         console().print(printable(line))  # wrapped at the width of the terminal, between words

@@ -5,8 +5,7 @@ from typing import Any
 from rankformer.research.content import Content, Table
 from rankformer.research.published import ABLATION, NDCG, recall_metric
 from rankformer.research.request import Request
-from rankformer.research.results import Computation, Dataset, Results
-from rankformer.research.statistics import Row, score_columns
+from rankformer.research.statistics import Plan, Row, Rows, rows_of, score_columns
 
 FULL = "full"
 # The paper's variants, by the settings that make them.
@@ -26,22 +25,25 @@ ALL = VARIANTS | RELATIVES
 HEADINGS = ("variant", "NDCG paper", "NDCG ours", "gap", "recall paper", "recall ours")
 
 
-def ablation_computations(request: Request) -> list[Computation]:
-    """Return the trainings of the table."""
-    return [each for data in request.datasets for variant in ALL for each in _trainings(request, data, variant)]
+def plan_ablation(request: Request) -> Plan:
+    """Return the trainings of the table by dataset and variant."""
+    return {
+        (data.name, variant): request.row(data, "rankformer", variant if changes else "", **changes)
+        for data in request.datasets
+        for variant, changes in ALL.items()
+    }
 
 
-def show_ablation(request: Request, results: Results) -> Content:
+def show_ablation(request: Request, rows: Rows) -> Content:
     """Return one table per dataset, and whether the order of effects is the paper's."""
     tables, findings, values = [], [], {}
     for data in request.datasets:
-        rows = {variant: Row.of(_trainings(request, data, variant), results) for variant in ALL}
-        rows = {variant: row for variant, row in rows.items() if row.seeds}
-        tables.append(_table(data.name, rows))
-        findings.append(_order_of_effects(data.name, rows))
+        measured = rows_of(data.name, rows)
+        tables.append(_table(data.name, measured))
+        findings.append(_order_of_effects(data.name, measured))
         values[data.name] = {
             "settings": request.settings(data, "rankformer"),
-            "rows": {variant: {"changes": ALL[variant], **row.to_dict()} for variant, row in rows.items()},
+            "rows": {variant: {"changes": ALL[variant], **row.to_dict()} for variant, row in measured.items()},
         }
     notes = (
         f"Settings apart from the one changed: {request.origins('rankformer')}.",
@@ -93,7 +95,3 @@ def _order_of_effects(dataset: str, rows: dict[str, Row]) -> str:
         )
     orders = f"from worst to best ours is {', '.join(ours)}; the paper's is {', '.join(papers)}"
     return f"{dataset}: not the paper's order of effects; {orders}."
-
-
-def _trainings(request: Request, data: Dataset, variant: str) -> list[Computation]:
-    return request.row(data, "rankformer", variant if ALL[variant] else "", **ALL[variant])

@@ -1,7 +1,7 @@
 """What an experiment shows, before it becomes Markdown, HTML or a picture."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Table:
                 raise ValueError(f"{self.title}: a row of {len(row)} under {len(self.headings)} headings")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of a panel; `spread` is the half height of its error bars."""
 
     label: str
@@ -29,31 +28,19 @@ class Line:
     spread: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes.
-
-    Attributes:
-        title: above it.
-        x_label: with the unit, if there is one.
-        y_label: likewise.
-        lines: in the order of the legend.
-        logarithmic: both axes.
-        whole_x: whether x counts something.
-        marks: vertical lines to compare with, by place and words.
-    """
+class Panel(NamedTuple):
+    """One pair of axes, its lines in the order of the legend."""
 
     title: str
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
-    logarithmic: bool = False
-    whole_x: bool = False
-    marks: tuple[tuple[float, str], ...] = ()
+    logarithmic: bool = False  # both axes
+    whole_x: bool = False  # x counts something
+    marks: tuple[tuple[float, str], ...] = ()  # vertical lines to compare with, by place and words
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """Panels side by side, a caption, and a remark drawn on the picture itself."""
 
     caption: str
@@ -63,20 +50,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class Content:
-    """All that an experiment has to say.
-
-    Attributes:
-        findings: sentences, most important first.
-        tables: with the numbers.
-        picture: where there is one.
-        notes: how to read it, and what was left out.
-        commands: what computes each row by itself, by row.
-        data: the same numbers as values that JSON can hold.
-    """
+    """All that an experiment has to say: sentences, most important first, and the numbers behind them."""
 
     findings: tuple[str, ...]
     tables: tuple[Table, ...]
     picture: Picture | None = None
-    notes: tuple[str, ...] = ()
-    commands: tuple[tuple[str, str], ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # how to read it, and what was left out
+    commands: tuple[tuple[str, str], ...] = ()  # what computes each row by itself, by row
+    data: dict[str, Any] = field(default_factory=dict)  # the same numbers as values that JSON can hold

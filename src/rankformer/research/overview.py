@@ -6,7 +6,7 @@ from typing import Any
 
 from rankformer.errors import DataError
 from rankformer.research.content import Table
-from rankformer.research.report import FORMAT, as_text, bullets, table_lines
+from rankformer.research.report import FORMAT, as_text, bullets, table_lines, tables_of
 
 Document = dict[str, Any]
 
@@ -45,36 +45,27 @@ def read_reports(folder: Path) -> dict[str, Document]:
 
 
 def overview(reports: dict[str, Document], folder: str) -> str:
-    """Return the page.
-
-    Args:
-        reports: by file stem, as `read_reports` returns them.
-        folder: where they and their pictures lie, as the page's links write it.
-    """
+    """Return the page; its links write `folder` for where the reports, by file stem, and their pictures lie."""
     blocks = [INTRODUCTION.format(folder=folder)]
     for experiment, heading in SECTIONS.items():
         chosen = {stem: report for stem, report in reports.items() if report["experiment"] == experiment}
         if chosen:
             blocks.append(f"## {heading}")
-            for stem, report in chosen.items():
-                blocks += _section(stem, report, folder)
+        for stem, report in chosen.items():
+            blocks += _section(stem, report, folder)
     return "\n\n".join(blocks) + "\n"
 
 
 def _section(stem: str, report: Document, folder: str) -> list[str]:
     """Return the blocks of one report: findings, then the picture of a figure or the tables."""
-    link = f"[{stem}.md]({folder}/{stem}.md)"
-    blocks = [f"    {report['command']}", f"{report['date']}; {link} has the notes."]
+    blocks = [f"    {report['command']}", f"{report['date']}; [{stem}.md]({folder}/{stem}.md) has the notes."]
     if report["trial"]:
         blocks.append(f"**A trial, not a result: {as_text(report['trial'])}.**")
     blocks.append(bullets(report["findings"]))
     if report["experiment"].startswith("figure"):
         blocks.append(f"![{as_text(report['title'])}]({folder}/{stem}.png)")
     elif report["experiment"].startswith("table"):
-        tables = [*report["tables"]]
-        if report["commands"]:
-            head = {"title": "Each row by itself", "headings": ("row", "command"), "texts": 2}
-            tables.append({**head, "rows": report["commands"]})
-        blocks += [f"### {as_text(table['title'])}\n\n{table_lines(Table(**table))}" for table in tables]
+        tables = tables_of([Table(**table) for table in report["tables"]], report["commands"])
+        blocks += [f"### {as_text(table.title)}\n\n{table_lines(table)}" for table in tables]
     blocks += [f"**{as_text(name)} was not run**: {as_text(reason)}" for name, reason in report["absent"]]
     return [block for block in blocks if block]
