@@ -2,8 +2,8 @@ import pytest
 
 from rankformer.layers.rank_weights import RankWeights
 from rankformer.models.rankformer import RankformerSettings
-from rankformer.research.ablation import ALL, RELATIVES, VARIANTS
 from rankformer.research.experiments import EXPERIMENTS
+from rankformer.research.tables import ALL, RELATIVES, VARIANTS
 
 from .conftest import called, made_up, table_row
 

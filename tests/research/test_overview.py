@@ -1,17 +1,19 @@
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from rankformer.errors import DataError
 from rankformer.research.experiments import EXPERIMENTS
-from rankformer.research.overview import overview, read_reports
 from rankformer.research.report import head_of, write_report
 
 from .conftest import called, made_up
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "experiments/results"
+SCRIPT = runpy.run_path(str(ROOT / "experiments" / "write_results.py"))
+overview, read_reports = SCRIPT["overview"], SCRIPT["read_reports"]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What an experiment shows, before it becomes Markdown, HTML or a picture."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,8 +10,8 @@ class Table:
     """A table of strings; the first `texts` columns hold words, the others numbers, aligned on the right."""
 
     title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
     texts: int = 1
 
     def __post_init__(self) -> None:
@@ -23,9 +24,9 @@ class Line(NamedTuple):
     """One line of a panel; `spread` is the half height of its error bars."""
 
     label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    spread: tuple[float, ...] | None = None
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
 
 
 class Panel(NamedTuple):
@@ -34,7 +35,7 @@ class Panel(NamedTuple):
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: Sequence[Line]
     logarithmic: bool = False  # both axes
     whole_x: bool = False  # x counts something
     marks: tuple[tuple[float, str], ...] = ()  # vertical lines to compare with, by place and words
@@ -44,7 +45,7 @@ class Picture(NamedTuple):
     """Panels side by side, a caption, and a remark drawn on the picture itself."""
 
     caption: str
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     remark: str = ""
 
 
@@ -52,9 +53,9 @@ class Picture(NamedTuple):
 class Content:
     """All that an experiment has to say: sentences, most important first, and the numbers behind them."""
 
-    findings: tuple[str, ...]
-    tables: tuple[Table, ...]
+    findings: Sequence[str]
+    tables: Sequence[Table]
     picture: Picture | None = None
-    notes: tuple[str, ...] = ()  # how to read it, and what was left out
-    commands: tuple[tuple[str, str], ...] = ()  # what computes each row by itself, by row
+    notes: Sequence[str] = ()  # how to read it, and what was left out
+    commands: Sequence[tuple[str, str]] = ()  # what computes each row by itself, by row
     data: dict[str, Any] = field(default_factory=dict)  # the same numbers as values that JSON can hold

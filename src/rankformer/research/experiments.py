@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rankformer.research.ablation import plan_ablation, show_ablation
-from rankformer.research.comparison import plan_comparison, show_comparison, show_runtime
 from rankformer.research.content import Content
 from rankformer.research.figures import plan_alpha, plan_random, plan_tau, show_alpha, show_random, show_tau
 from rankformer.research.lemma import plan_lemma, show_lemma
 from rankformer.research.request import Request
 from rankformer.research.results import Computation, Results
 from rankformer.research.statistics import Plan, Row, Rows
+from rankformer.research.tables import plan_ablation, plan_comparison, show_ablation, show_comparison, show_runtime
 
 
 class Experiment(NamedTuple):

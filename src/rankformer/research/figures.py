@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from rankformer.research.content import Content, Line, Panel, Picture, Table
-from rankformer.research.published import AUTHORS_SEED, NDCG, UNTRAINED
+from rankformer.research.published import AUTHORS_SEED, NDCG, UNTRAINED, notes_of
 from rankformer.research.request import PAPER_STEP, Request
 from rankformer.research.results import Computation, Dataset
 from rankformer.research.statistics import Plan, Row, Rows, Spread, shown, spread_of
@@ -38,8 +38,7 @@ def show_tau(request: Request, rows: Rows) -> Content:
     """Return NDCG@20 over tau, a line for each number of layers."""
     coarse = "" if request.step <= PAPER_STEP else f" (the paper's: {PAPER_STEP:g})"
     grid = f"grid: tau in steps of {request.step:g}{coarse}"
-    note = "At tau = 0 the layers do nothing, so that point is one training shared by all lines."
-    return _figure(request, rows, "tau", grid, note, tau_shape)
+    return _figure(request, rows, "tau", grid, tau_shape)
 
 
 def plan_alpha(request: Request) -> Plan:
@@ -54,11 +53,7 @@ def plan_alpha(request: Request) -> Plan:
 def show_alpha(request: Request, rows: Rows) -> Content:
     """Return NDCG@20 over alpha."""
     grid = "grid: alpha = " + ", ".join(f"{alpha:g}" for alpha in request.alphas)
-    note = (
-        "Below alpha = 2 the normalizer's sums over items without interaction are estimates, as in the authors' code."
-    )
-    marks = ((2.0, "alpha = 2, the paper's setting"),)
-    return _figure(request, rows, "alpha", grid, note, alpha_shape, marks)
+    return _figure(request, rows, "alpha", grid, alpha_shape, ((2.0, "alpha = 2, the paper's setting"),))
 
 
 def _figure(
@@ -66,7 +61,6 @@ def _figure(
     rows: Rows,
     name: str,
     grid: str,
-    note: str,
     shape: Callable[[dict[str, Means]], list[str]],
     marks: tuple[tuple[float, str], ...] = (),
 ) -> Content:
@@ -87,12 +81,9 @@ def _figure(
     bars = " Bars: standard deviation over seeds." if len(request.seeds) > 1 else ""
     caption = f"Test NDCG@20 over {name}, {_seed_words(request)}.{bars} The table below has every value."
     trial = "" if request.epochs is None else f"; trial: trainings cut off after {request.epochs} epochs"
-    settings = (
-        f"Other settings: {request.origins('rankformer')}. Test part at the best validation; seeds: "
-        f"{', '.join(map(str, request.seeds))}. The paper prints no numbers for this figure."
-    )
-    picture = Picture(caption, tuple(panels), grid + trial) if panels else None
-    return Content(tuple(findings), tuple(tables), picture, (f"{grid}. {note}", settings), data=values)
+    words = {"grid": grid, "origins": request.origins("rankformer"), "seeds": ", ".join(map(str, request.seeds))}
+    picture = Picture(caption, panels, grid + trial) if panels else None
+    return Content(tuple(findings), tables, picture, notes_of(f"figure-{name}", **words), data=values)
 
 
 def tau_shape(curves: dict[str, Means]) -> list[str]:
@@ -197,18 +188,13 @@ def show_random(request: Request, rows: Rows) -> Content:
             table, sentence = _authors_table(data.name, authors, ours)
             tables.append(table)
             findings.append(sentence)
-    notes = (
-        "Embeddings drawn from Normal(0, 0.1^2), not trained; alpha and dimension as in Rankformer's row "
-        f"({request.origins('rankformer')}); test part, training items left out.",
-        "The paper's caption leaves open tau, whether Rankformer's warm-up is among the layers, and whether LightGCN "
-        "takes the mean of its layers, as it does when it scores: all readings are shown. It prints no numbers.",
-    )
     caption = (
         f"Test NDCG@20 of random embeddings over tau and over the number of layers, {_seed_words(request)}. "
         "The tables have the values."
     )
-    picture = Picture(caption, tuple(panels)) if panels else None
-    return Content(tuple(findings), tuple(tables), picture, notes, data=values)
+    picture = Picture(caption, panels) if panels else None
+    notes = notes_of("figure-random", origins=request.origins("rankformer"))
+    return Content(tuple(findings), tables, picture, notes, data=values)
 
 
 def _at(variant: str, tau: float) -> str:
@@ -252,7 +238,7 @@ def _authors_table(
         f"{dataset}: from the same random numbers our layer {agree} the authors' code, {AUTHORS_LAYERS} layers deep "
         f"(largest difference {max(gaps):.4f})."
     )
-    return Table(f"{dataset}: beside the authors' code, {AUTHORS_LAYERS} layers", headings, tuple(rows)), sentence
+    return Table(f"{dataset}: beside the authors' code, {AUTHORS_LAYERS} layers", headings, rows), sentence
 
 
 def _curve_table(title: str, column: str, curves: dict[str, Curve]) -> Table:

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rankformer.research.content import Content, Line, Panel, Picture, Table
+from rankformer.research.published import notes_of
 from rankformer.research.request import Request
 from rankformer.research.results import Computation
 from rankformer.research.statistics import Plan, Rows
@@ -40,12 +41,6 @@ CLAIMS = EXACT, SECOND, INVERSE, PAPER, PAPER_INVERSE = (
 )
 TAUS = tuple(10 ** (-exponent / 4) for exponent in range(6, 19))  # 0.03 down to 3e-5
 SMALLEST = 5  # how many of them, a decade, the orders are read off: a claim about small tau shows there
-NOTES = (
-    "L_R(t) = L(t - tau grad L(t)) is the lemma's model of a layer; H is the Hessian of L at t, computed in full.",
-    "Where the paper's 3 comes from: it expands L(t - tau g) and differentiates, so that the gradient of |g|^2, which "
-    "is 2 H g, stands where the expansion of the gradient at the moved point has H g. With (I - tau H) in front the "
-    "sum is 3 in place of 2. The lemma's conclusion, a step like Levenberg's and Marquardt's, stays: (I + 2 tau H)^-1.",
-)
 
 
 def check_lemma(settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -133,7 +128,7 @@ def show_lemma(request: Request, rows: Rows) -> Content:
             # Rounding can be nothing at all, for which a logarithmic axis has no place.
             lines.append(Line(label, TAUS, tuple(max(each, 1e-17) for each in worst)))
         label = "error relative to |grad L|"
-        panels.append(Panel(NAMES[objective], "step tau", label, tuple(lines), logarithmic=True))
+        panels.append(Panel(NAMES[objective], "step tau", label, lines, logarithmic=True))
         factors = [statistics.fmean(each) for each in zip(*(one["factors"] for one in row.results), strict=True)]
         values[objective] = {"taus": TAUS, "errors": errors, "orders": orders, "factors": factors}
     headings = ("objective", "grad L_R against", f"tau = {TAUS[0]:.2g}", f"tau = {TAUS[-1]:.2g}", "order")
@@ -141,9 +136,9 @@ def show_lemma(request: Request, rows: Rows) -> Content:
         "Relative error of each claim about the gradient through one step of gradient descent, over tau: the "
         "largest over seeds. A line of slope 2 falls as tau^2; the flat lines are rounding."
     )
-    picture = Picture(caption, tuple(panels), "float64, random graphs of 5 users x 6 items, dimension 2")
-    table = Table("Errors relative to |grad L|, the largest over seeds", headings, tuple(table_rows), texts=2)
-    return Content(_findings(values), (table,), picture if panels else None, NOTES, data=values)
+    picture = Picture(caption, panels, "float64, random graphs of 5 users x 6 items, dimension 2")
+    table = Table("Errors relative to |grad L|, the largest over seeds", headings, table_rows, texts=2)
+    return Content(_findings(values), (table,), picture if panels else None, notes_of("lemma"), data=values)
 
 
 def _findings(values: dict[str, Any]) -> tuple[str, ...]:

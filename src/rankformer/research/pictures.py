@@ -58,7 +58,10 @@ def _bytes(figure: Any, kind: str, **options: Any) -> bytes:
 def _draw_panel(axis: Any, panel: Panel) -> None:
     for number, line in enumerate(panel.lines):
         style = {**LOOKS[number % len(LOOKS)], "linewidth": 1.5, "markersize": 4.5, "label": _plain(line.label)}
-        axis.errorbar(line.x, line.y, yerr=line.spread, capsize=2, elinewidth=0.8, **style)
+        if line.spread is None:
+            axis.plot(line.x, line.y, **style)
+        else:
+            axis.errorbar(line.x, line.y, yerr=line.spread, capsize=2, elinewidth=0.8, **style)
     starts_low = not panel.logarithmic and _starts_low(panel)
     if panel.logarithmic:
         axis.set_xscale("log")

@@ -1,12 +1,11 @@
-"""The numbers of `published.toml`, which says where they come from, by dataset and row."""
+"""The numbers of `published.toml`, which says where they come from, by dataset and row; and the reports' notes."""
 
 import tomllib
 from importlib import resources
 from typing import Any, NamedTuple
 
-_CONTENT: dict[str, Any] = tomllib.loads(
-    resources.files("rankformer.research").joinpath("published.toml").read_text(encoding="utf-8")
-)
+FILES = resources.files("rankformer.research")
+_CONTENT: dict[str, Any] = tomllib.loads(FILES.joinpath("published.toml").read_text(encoding="utf-8"))
 
 
 class Score(NamedTuple):
@@ -35,3 +34,9 @@ NOTES: dict[str, str] = _CONTENT["notes"]
 def recall_metric(dataset: str) -> str:
     """Return the metric here that a dataset's published recall is: the paper divides by min(20, test interactions)."""
     return "recall@20" if dataset == "yelp2018-lightgcn" else "recall_capped@20"
+
+
+def notes_of(experiment: str, **words: str) -> list[str]:
+    """Return how to read a report, from `notes.toml`."""
+    notes: list[str] = tomllib.loads(FILES.joinpath("notes.toml").read_text(encoding="utf-8"))[experiment]
+    return [note.format(**words) for note in notes]

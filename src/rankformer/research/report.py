@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -24,12 +23,13 @@ from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import write_bytes_atomic
 from rankformer.research.content import Content, Table
 from rankformer.research.pictures import draw
+from rankformer.research.published import FILES
 from rankformer.research.request import Request
 from rankformer.research.results import Result, code_version
 
 FORMAT = "rankformer-experiment"
 Head = dict[str, Any]
-Blocks = list[tuple[str, Any]]  # what kind of block, one of those in `MARKDOWN`, and its text, sentences or table
+Blocks = list[tuple[str, Any]]  # what kind of block, one of those in `FORMS`, and its text, sentences or table
 
 
 def head_of(experiment: str, title: str, command: str, request: Request, results: Iterable[Result]) -> Head:
@@ -98,14 +98,17 @@ def write_report(folder: Path, name: str, head: Head, content: Content) -> tuple
         pictures = draw(content.picture) if content.picture else {}
     except ConfigError as error:
         problems.append(str(error))
-    blocks = _blocks(head, content, bool(pictures), problems)
     source = base64.b64encode(pictures.get(".svg", b"")).decode()
-    page = Template(resources.files("rankformer.research").joinpath("report.html").read_text(encoding="utf-8"))
-    body = _written(blocks, HTML, f"data:image/svg+xml;base64,{source}")
+    places = {".md": f"{name}.svg", ".html": f"data:image/svg+xml;base64,{source}"}
+    written = {}
+    for ending, forms in FORMS.items():
+        blocks = _blocks(head, content, places[ending] if pictures else None, problems)
+        written[ending] = [forms[kind](what) for kind, what in blocks if what]
+    page = Template(FILES.joinpath("report.html").read_text(encoding="utf-8"))
     texts = {
         ".json": json.dumps(document_of(head, content), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        ".md": markdown(blocks, f"{name}.svg"),
-        ".html": page.substitute(title=escape(head["title"]), body="\n".join(body)),
+        ".md": "\n\n".join(written[".md"]) + "\n",
+        ".html": page.substitute(title=escape(head["title"]), body="\n".join(written[".html"])),
     }
     files = {ending: text.encode() for ending, text in texts.items()} | pictures
     for ending, data in files.items():
@@ -113,11 +116,11 @@ def write_report(folder: Path, name: str, head: Head, content: Content) -> tuple
     return [folder / f"{name}{ending}" for ending in files], problems
 
 
-def _blocks(head: Head, content: Content, drawn: bool, problems: Sequence[str]) -> Blocks:
+def _blocks(head: Head, content: Content, picture: str | None, problems: Sequence[str]) -> Blocks:
     """Return the report from top to bottom; what is empty is left out when it is written."""
     blocks: Blocks = [("title", head["title"]), ("trial", head["trial"]), ("list", content.findings)]
-    if drawn and content.picture is not None:
-        blocks.append(("picture", content.picture.caption))
+    if picture is not None and content.picture is not None:
+        blocks.append(("picture", (content.picture.caption, picture)))
     blocks += [("problem", problem) for problem in problems]
     blocks += [("table", table) for table in tables_of(content.tables, content.commands)]
     blocks.append(("notes", content.notes))
@@ -129,15 +132,6 @@ def tables_of(tables: Sequence[Table], commands: Sequence[tuple[str, str]]) -> l
     """Return the tables of numbers, and that of the commands if there are any."""
     last = [Table("Each row by itself", ("row", "command"), tuple(commands), texts=2)] if commands else []
     return [*tables, *last]
-
-
-def _written(blocks: Blocks, forms: dict[str, Callable[..., str]], picture: str) -> list[str]:
-    return [forms[kind](what, picture) if kind == "picture" else forms[kind](what) for kind, what in blocks if what]
-
-
-def markdown(blocks: Blocks, picture: str) -> str:
-    """Return blocks as Markdown; `picture` is where their picture lies, relative to the file."""
-    return "\n\n".join(_written(blocks, MARKDOWN, picture)) + "\n"
 
 
 def as_text(text: str) -> str:
@@ -175,26 +169,25 @@ def _html_table(table: Table) -> str:
     return f'{title}\n<div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div>'
 
 
-def _html_picture(caption: str, source: str) -> str:
-    caption = escape(caption)
-    return f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
-
-
-MARKDOWN: dict[str, Callable[..., str]] = {
+# What each kind of block becomes.
+_MARKDOWN: dict[str, Callable[[Any], str]] = {
     "title": lambda text: f"# {as_text(text)}",
     "trial": lambda text: f"**A trial, not a result: {as_text(text)}.**",
     "list": bullets,
-    "picture": lambda caption, path: f"![{as_text(caption)}]({path})\n\n*{as_text(caption)}*",
+    "picture": lambda it: f"![{as_text(it[0])}]({it[1]})\n\n*{as_text(it[0])}*",
     "problem": lambda text: f"*{as_text(text)}*",
     "table": lambda table: f"## {as_text(table.title)}\n\n{table_lines(table)}",
     "notes": lambda notes: f"## How to read it\n\n{bullets(notes)}",
 }
-HTML: dict[str, Callable[..., str]] = {
+_HTML: dict[str, Callable[[Any], str]] = {
     "title": lambda text: f"<h1>{escape(text)}</h1>",
     "trial": lambda text: f'<p class="trial">A trial, not a result: {escape(text)}.</p>',
     "list": _html_list,
-    "picture": _html_picture,
+    "picture": lambda it: '<figure><img alt="{0}" src="{1}"><figcaption>{0}</figcaption></figure>'.format(
+        escape(it[0]), it[1]
+    ),
     "problem": lambda text: f"<p><em>{escape(text)}</em></p>",
     "table": _html_table,
     "notes": lambda notes: "<h2>How to read it</h2>" + _html_list(notes),
 }
+FORMS = {".md": _MARKDOWN, ".html": _HTML}

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankformer.errors import ConfigError
 from rankformer.models.registry import MODELS, model_class
-from rankformer.research.published import METHODS
+from rankformer.research.published import FILES, METHODS
 from rankformer.research.results import Computation, Dataset
 from rankformer.runs.configuration import chosen_settings, read_configuration
 
@@ -33,6 +32,17 @@ def check_methods(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def parse_alphas(text: str) -> tuple[float, ...]:
+    """Return the numbers of a list such as 0,1,2,4, sorted, each once."""
+    try:
+        numbers = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 <= number < float("inf") for number in numbers):
+        raise ConfigError(f"--alphas {text}: expected numbers from 0 up with commas, such as 0,1,2,4")
+    return tuple(numbers)
+
+
 def configurations(name: str) -> Callable[[str, str], RowSettings]:
     """Return a function from dataset and method to the settings of that row: those of its file, or else the defaults.
 
@@ -40,7 +50,7 @@ def configurations(name: str) -> Callable[[str, str], RowSettings]:
         name: "best" (chosen on validation), "paper" (the paper's own), or a folder with DATASET/MODEL.toml.
     """
     shipped = name in SHIPPED
-    folder = Path(str(resources.files("rankformer.research"))) / "configs" / name if shipped else Path(name)
+    folder = Path(str(FILES)) / "configs" / name if shipped else Path(name)
     if not folder.is_dir():
         raise ConfigError(f"--configs {name}: there is no such folder; expected {', '.join(SHIPPED)} or a folder")
 

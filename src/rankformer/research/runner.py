@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -156,15 +155,15 @@ Done = tuple[Computation, Result | str, float]
 def _in_this_process(
     computations: Sequence[Computation], store: ResultStore, conditions: Conditions, tell: Tell
 ) -> Iterator[Done]:
-    with _threads(conditions.threads):
-        for computation in computations:
-            if computation.kind == "training":  # the others are short
-                tell(Step("begun", computation.label))
+    torch.set_num_threads(conditions.threads)
+    for computation in computations:
+        if computation.kind == "training":  # the others are short
+            tell(Step("begun", computation.label))
 
-            def on_event(event: dict[str, Any], label: str = computation.label) -> None:
-                tell(Step("epoch", f"{label}, epoch {event.get('epoch', 0)}"))
+        def on_event(event: dict[str, Any], label: str = computation.label) -> None:
+            tell(Step("epoch", f"{label}, epoch {event.get('epoch', 0)}"))
 
-            yield computation, *_attempt(computation, store, conditions, on_event)
+        yield computation, *_attempt(computation, store, conditions, on_event)
 
 
 def _in_workers(
@@ -204,13 +203,3 @@ def _exit_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
