@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "models": BASICS | {"graph", "initialization", "layers", "losses", "scoring", "training", "runs"},
     "tuning": BASICS | {"data", "evaluation", "training", "runs", "models"},
     "planning": BASICS | {"data", "graph", "scoring", "evaluation", "training", "models"},
-    "research": BASICS | {"data", "graph", "layers", "scoring", "evaluation", "runs", "models"},
+    "research": BASICS | {"data", "graph", "layers", "evaluation", "runs", "models"},
     "export": BASICS | {"data", "scoring", "runs"},
     "serving": BASICS | {"data", "scoring", "runs"},
 }

@@ -121,7 +121,7 @@ def test_ctrl_c_says_how_to_continue(reproduce, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankformer.research.compute.compute", interrupted)
+    monkeypatch.setattr("rankformer.research.runner.compute", interrupted)
     outcome = reproduce("table-comparison", "--methods", "mf", "--seeds", 1)
     assert outcome.code == 130
     assert "run the same command again to continue" in outcome.err

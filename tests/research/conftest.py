@@ -9,8 +9,7 @@ from rankformer.data.source import DataSource
 from rankformer.models.registry import model_class
 from rankformer.research.content import Table
 from rankformer.research.request import Request, RowSettings
-from rankformer.research.results import Dataset
-from rankformer.research.statistics import pack
+from rankformer.research.results import Dataset, pack
 
 TINY = {
     "rankformer": {"epochs": 4, "validate_every": 2, "embedding_dim": 4, "num_layers": 1, "initialization": "normal"},

@@ -12,8 +12,8 @@ import torch
 
 from rankformer.data.source import DataSource
 from rankformer.models.matrix_factorization import MatrixFactorizationSettings
-from rankformer.research.compute import Conditions, compute
 from rankformer.research.results import Computation, Dataset, ResultStore
+from rankformer.research.runner import Conditions, compute
 
 LAST_EPOCH = 13
 

@@ -2,9 +2,13 @@ import pytest
 
 from rankformer.layers.rank_weights import RankWeights
 from rankformer.models.rankformer import RankformerSettings
-from rankformer.research.ablation import ALL, RELATIVES, VARIANTS, ablation_computations, show_ablation
+from rankformer.research.experiments import EXPERIMENTS
+from rankformer.research.tables import ALL, RELATIVES, VARIANTS
 
 from .conftest import called, made_up, table_row
+
+ablation_computations = EXPERIMENTS["table-ablation"].computations
+show_ablation = EXPERIMENTS["table-ablation"].show
 
 
 @pytest.mark.parametrize(

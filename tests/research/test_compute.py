@@ -2,9 +2,8 @@ import pytest
 
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.registry import model_class
-from rankformer.research.compute import Conditions, compute
-from rankformer.research.results import Computation, ResultStore, load_parts
-from rankformer.research.statistics import unpack
+from rankformer.research.results import Computation, ResultStore, load_parts, unpack
+from rankformer.research.runner import Conditions, compute
 
 from .conftest import TINY
 

@@ -1,17 +1,12 @@
 import pytest
 
-from rankformer.research.figures import (
-    alpha_computations,
-    alpha_shape,
-    best_x,
-    rises_then_falls,
-    show_alpha,
-    show_tau,
-    tau_computations,
-    tau_shape,
-)
+from rankformer.research.experiments import EXPERIMENTS
+from rankformer.research.figures import alpha_shape, best_x, rises_then_falls, tau_shape
 
 from .conftest import made_up
+
+tau_computations, show_tau = EXPERIMENTS["figure-tau"].computations, EXPERIMENTS["figure-tau"].show
+alpha_computations, show_alpha = EXPERIMENTS["figure-alpha"].computations, EXPERIMENTS["figure-alpha"].show
 
 
 def test_figure_tau_has_a_line_per_depth_and_shares_the_point_without_layers(request_for, data):

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from rankformer.research.lemma import CLAIMS, OBJECTIVES, check_lemma, lemma_computations, order_of, show_lemma
+from rankformer.research.experiments import EXPERIMENTS
+from rankformer.research.lemma import CLAIMS, OBJECTIVES, check_lemma, order_of
+
+lemma_computations, show_lemma = EXPERIMENTS["lemma"].computations, EXPERIMENTS["lemma"].show
 
 TAUS = [10 ** (-exponent / 2) for exponent in range(6, 10)]
 EXACT, SECOND, INVERSE, PAPER, PAPER_INVERSE = CLAIMS

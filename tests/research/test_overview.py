@@ -1,36 +1,35 @@
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from rankformer.errors import DataError
-from rankformer.research.ablation import ablation_computations, show_ablation
-from rankformer.research.comparison import comparison_computations, show_comparison, show_runtime
-from rankformer.research.overview import overview, read_reports
+from rankformer.research.experiments import EXPERIMENTS
 from rankformer.research.report import head_of, write_report
 
 from .conftest import called, made_up
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "experiments/results"
+SCRIPT = runpy.run_path(str(ROOT / "experiments" / "write_results.py"))
+overview, read_reports = SCRIPT["overview"], SCRIPT["read_reports"]
 
 
 @pytest.fixture
 def page(request_for, data, tmp_path):
     absent = (("amazon-cds", "its files are not here"),)
     request = request_for(datasets=(called(data),), absent=absent, seeds=(0, 1))
-    computations = [*comparison_computations(request), *ablation_computations(request)]
+    computations = [
+        *EXPERIMENTS["table-comparison"].computations(request),
+        *EXPERIMENTS["table-ablation"].computations(request),
+    ]
     results = {
         each.key: made_up(0.06 + 0.01 * each.seed) for each in computations if each.model in ("rankformer", "lightgcn")
     }
-    for name, show in (
-        ("table-comparison", show_comparison),
-        ("table-runtime", show_runtime),
-        ("table-ablation", show_ablation),
-    ):
-        write_report(
-            tmp_path, name, head_of(name, name, f"rankformer reproduce {name}", request, ()), show(request, results)
-        )
+    for name in ("table-comparison", "table-runtime", "table-ablation"):
+        head = head_of(name, name, f"rankformer reproduce {name}", request, ())
+        write_report(tmp_path, name, head, EXPERIMENTS[name].show(request, results))
     (tmp_path / "other.json").write_text('{"format": "something else"}', encoding="utf-8")
     return overview(read_reports(tmp_path), "somewhere")
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rankformer.research.compute import Conditions, StaleError, compute
 from rankformer.research.results import Computation, ResultStore, load_parts
-from rankformer.research.runner import run_computations, stored_results
+from rankformer.research.runner import Conditions, StaleError, compute, run_computations, stored_results
 
 from .conftest import tiny_settings, write_parts
 from .kill_worker import LAST_EPOCH, long_training

@@ -4,22 +4,21 @@ from scipy import stats
 
 from rankformer.errors import DataError
 from rankformer.research.published import Score
+from rankformer.research.results import pack, unpack
 from rankformer.research.statistics import (
     Row,
     p_value,
-    pack,
     paired_test,
     score_columns,
     seconds,
     shown,
     spread_of,
-    unpack,
 )
 
 
 def test_means_and_deviations_are_over_seeds():
     spread = spread_of([0.1, 0.2, 0.3])
-    assert (spread.mean, spread.deviation) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert (spread.mean, spread.standard_deviation) == (pytest.approx(0.2), pytest.approx(0.1))
     assert str(spread) == "0.2000±.1000"
     assert str(spread_of([0.25])) == "0.2500"
     assert spread_of([]) is None

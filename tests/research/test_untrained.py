@@ -6,6 +6,7 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation, neighbour_means
 from rankformer.layers.rank_attention import rank_attention
 from rankformer.layers.rank_attention_reference import count_matrix
+from rankformer.research.experiments import EXPERIMENTS
 from rankformer.research.results import load_parts
 from rankformer.research.untrained import (
     LIGHT_LAST,
@@ -14,13 +15,13 @@ from rankformer.research.untrained import (
     PLAIN,
     WARM,
     _drawn,
-    random_computations,
-    show_random,
     untrained_quality,
 )
 from rankformer.scoring.embeddings import Embeddings
 
 from .conftest import called
+
+random_computations, show_random = EXPERIMENTS["figure-random"].computations, EXPERIMENTS["figure-random"].show
 
 SETTINGS = {"layers": 2, "tau": 0.4, "alpha": 2.0, "embedding_dim": 4, "scale": 0.1, "draws": "own"}
 

@@ -12,37 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.output import JsonFlag, console, help_of, printable, show_json, show_note, show_table, show_warning
-from rankformer.cli.progress import busy, on_terminal
+from rankformer.cli.output import JsonFlag, console, printable, show_json, show_note, show_table, show_warning
+from rankformer.cli.progress import busy
 from rankformer.errors import AbsentDataError, ConfigError, DataError
 
 if TYPE_CHECKING:
     from rankformer.research.content import Content
     from rankformer.research.experiments import Experiment
-    from rankformer.research.report import Head
     from rankformer.research.request import Request
     from rankformer.research.results import Dataset
     from rankformer.research.runner import Step
-
-EXAMPLES = """Examples:
-
-rankformer reproduce lemma
-
-rankformer reproduce figure-random --dataset demo
-
-rankformer reproduce table-comparison --dataset epinions --methods rankformer
-
-rankformer reproduce table-comparison --dataset epinions --methods rankformer,my_package.model:MyModel
-
-rankformer reproduce table-ablation --dataset ali-display --configs paper --workers 2
-
-rankformer reproduce table-comparison --seeds 3 --report-only
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(name="reproduce", help=help_of(reproduce), epilog=EXAMPLES)(reproduce)
 
 
 def reproduce(
@@ -95,13 +74,20 @@ def reproduce(
 
     Every result is stored with its commit, settings, seed and data fingerprint, and reused when settings, seed and data
     are the same: a stopped command continues when it is run again, and experiments share what they can.
+
+    Examples:
+        rankformer reproduce lemma
+        rankformer reproduce figure-random --dataset demo
+        rankformer reproduce table-comparison --dataset epinions --methods rankformer
+        rankformer reproduce table-comparison --dataset epinions --methods rankformer,my_package.model:MyModel
+        rankformer reproduce table-ablation --dataset ali-display --configs paper --workers 2
+        rankformer reproduce table-comparison --seeds 3 --report-only
     """
     from rankformer.models.base import choose_device
-    from rankformer.research.compute import Conditions
     from rankformer.research.experiments import EXPERIMENTS
     from rankformer.research.report import head_of, write_report
     from rankformer.research.results import ResultStore
-    from rankformer.research.runner import run_computations, stored_results
+    from rankformer.research.runner import Conditions, run_computations, stored_results
 
     if experiment not in EXPERIMENTS:
         raise ConfigError(f"{experiment!r} is not a known experiment; expected one of {', '.join(EXPERIMENTS)}")
@@ -110,7 +96,10 @@ def reproduce(
     given = {"dataset": dataset or None, "methods": methods, "epochs": epochs, "step": step, "alphas": alphas}
     given |= {"layers": layers, "configs": configs}
     options = {name: value for name, value in given.items() if value is not None}
-    _check_options(experiment, options, EXPERIMENTS)
+    for option in options:
+        takers = [name for name, each in EXPERIMENTS.items() if option in each.options]
+        if experiment not in takers:
+            raise ConfigError(f"--{option} means nothing to {experiment}; it belongs to {', '.join(takers)}")
     chosen, store = EXPERIMENTS[experiment], ResultStore(results or out / "stored")
     conditions = Conditions(threads or max(1, (os.cpu_count() or 1) // workers), workers, str(choose_device(device)))
     request = _request(chosen, options, seeds)
@@ -134,21 +123,14 @@ def reproduce(
     _show_outcome(head, content, *write_report(out, "-".join([experiment, *slugs]), head, content), json)
 
 
-def _check_options(name: str, options: dict[str, Any], experiments: "dict[str, Experiment]") -> None:
-    for option in options:
-        if option not in experiments[name].options:
-            users = [each for each, other in experiments.items() if option in other.options]
-            raise ConfigError(f"--{option} means nothing to {name}; it belongs to {', '.join(users)}")
-
-
 def _request(experiment: "Experiment", options: dict[str, Any], seeds: int | None) -> "Request":
     """Return what the flags ask of an experiment, its datasets loaded."""
-    from rankformer.research.request import Request, check_methods, configurations
+    from rankformer.research.request import Request, check_methods, configurations, parse_alphas
 
     given: dict[str, Any] = {name: options[name] for name in ("epochs", "step", "layers", "configs") if name in options}
     given["settings_of"] = configurations(options.get("configs", "best"))
     if "alphas" in options:
-        given["alphas"] = _numbers("--alphas", options["alphas"])
+        given["alphas"] = parse_alphas(options["alphas"])
     if "methods" in options:
         given["methods"] = check_methods([name.strip() for name in options["methods"].split(",") if name.strip()])
     datasets, absent = _datasets(options.get("dataset")) if "dataset" in experiment.options else ((), ())
@@ -181,51 +163,33 @@ def _datasets(names: list[str] | None) -> "tuple[tuple[Dataset, ...], tuple[tupl
     return tuple(found.values()), tuple(absent.items())
 
 
-def _numbers(flag: str, text: str) -> tuple[float, ...]:
-    try:
-        numbers = tuple(sorted({float(part) for part in text.split(",")}))
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(0 <= number < float("inf") for number in numbers):
-        raise ConfigError(f"{flag} {text}: expected numbers from 0 up with commas, such as 0,1,2,4")
-    return numbers
-
-
 @contextmanager
 def _progress() -> "Iterator[Callable[[Step], None]]":
     """Yield what tells of the results on stderr: a line for each, and on a terminal also the current epoch."""
-    if not on_terminal():
-        yield _tell_line
-        return
-    with console(stderr=True).status("starting") as status:
+    with busy("starting") as status:  # None where nobody is watching
 
         def tell(step: "Step") -> None:
-            if step.what in ("begun", "epoch"):
+            if step.what == "note":
+                show_warning(step.text)
+            elif step.what == "done":
+                metrics = (step.result or {}).get("metrics")
+                value = f", NDCG@20 {metrics['ndcg@20']:.4f}" if isinstance(metrics, dict) else ""
+                show_note(f"{step.text}{value}, {step.seconds:.1f} s", f"{step.done}/{step.total}")
+            elif status is not None:
                 status.update(printable(step.text))
-            else:
-                _tell_line(step)
+            elif step.what == "begun":
+                show_note(step.text, "started", "dim")
 
         yield tell
 
 
-def _tell_line(step: "Step") -> None:
-    if step.what == "note":
-        show_warning(step.text)
-    elif step.what == "begun":
-        show_note(step.text, "started", "dim")
-    elif step.what == "done":
-        metrics = (step.result or {}).get("metrics")
-        value = f", NDCG@20 {metrics['ndcg@20']:.4f}" if isinstance(metrics, dict) else ""
-        show_note(f"{step.text}{value}, {step.seconds:.1f} s", f"{step.done}/{step.total}")
+def _show_outcome(head: dict[str, Any], content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
+    from rankformer.research.report import document_of, other_commits
 
-
-def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems: list[str], json: bool) -> None:
-    from rankformer.research.report import document_of
-
-    for dataset, reason in head.absent:
+    for dataset, reason in head["absent"]:
         show_note(f"{dataset} was not run: {reason}")
-    if head.other_commits:
-        show_note(f"stored results of other code are shown ({head.other_commits}); --fresh computes them again")
+    if others := other_commits(head):
+        show_note(f"stored results of other code are shown ({others}); --fresh computes them again")
     for problem in problems:
         show_note(problem)
     if json:
@@ -235,6 +199,6 @@ def _show_outcome(head: "Head", content: "Content", paths: list[Path], problems:
         # Numbers are at most 12 characters wide: headings that are wrapped too leave room for them at 80 columns.
         headings = [textwrap.fill(heading, 9, break_long_words=False) for heading in table.headings]
         show_table(headings, table.rows, title=table.title, numbers=headings[table.texts :])
-    trial = [f"A trial, not a result: {head.trial}."] if head.trial else []
+    trial = [f"A trial, not a result: {head['trial']}."] if head["trial"] else []
     for line in (*trial, *content.findings, "wrote", *(f"  {path}" for path in paths)):
         console().print(printable(line))  # wrapped at the width of the terminal, between words

@@ -1,7 +1,8 @@
 """What an experiment shows, before it becomes Markdown, HTML or a picture."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -9,8 +10,8 @@ class Table:
     """A table of strings; the first `texts` columns hold words, the others numbers, aligned on the right."""
 
     title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
     texts: int = 1
 
     def __post_init__(self) -> None:
@@ -19,64 +20,42 @@ class Table:
                 raise ValueError(f"{self.title}: a row of {len(row)} under {len(self.headings)} headings")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of a panel; `spread` is the half height of its error bars."""
 
     label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    spread: tuple[float, ...] | None = None
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes.
-
-    Attributes:
-        title: above it.
-        x_label: with the unit, if there is one.
-        y_label: likewise.
-        lines: in the order of the legend.
-        logarithmic: both axes.
-        whole_x: whether x counts something.
-        marks: vertical lines to compare with, by place and words.
-    """
+class Panel(NamedTuple):
+    """One pair of axes, its lines in the order of the legend."""
 
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
-    logarithmic: bool = False
-    whole_x: bool = False
-    marks: tuple[tuple[float, str], ...] = ()
+    lines: Sequence[Line]
+    logarithmic: bool = False  # both axes
+    whole_x: bool = False  # x counts something
+    marks: tuple[tuple[float, str], ...] = ()  # vertical lines to compare with, by place and words
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """Panels side by side, a caption, and a remark drawn on the picture itself."""
 
     caption: str
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     remark: str = ""
 
 
 @dataclass(frozen=True)
 class Content:
-    """All that an experiment has to say.
+    """All that an experiment has to say: sentences, most important first, and the numbers behind them."""
 
-    Attributes:
-        findings: sentences, most important first.
-        tables: with the numbers.
-        picture: where there is one.
-        notes: how to read it, and what was left out.
-        commands: what computes each row by itself, by row.
-        data: the same numbers as values that JSON can hold.
-    """
-
-    findings: tuple[str, ...]
-    tables: tuple[Table, ...]
+    findings: Sequence[str]
+    tables: Sequence[Table]
     picture: Picture | None = None
-    notes: tuple[str, ...] = ()
-    commands: tuple[tuple[str, str], ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()  # how to read it, and what was left out
+    commands: Sequence[tuple[str, str]] = ()  # what computes each row by itself, by row
+    data: dict[str, Any] = field(default_factory=dict)  # the same numbers as values that JSON can hold

@@ -3,44 +3,43 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rankformer.research.ablation import ablation_computations, show_ablation
-from rankformer.research.comparison import comparison_computations, show_comparison, show_runtime
 from rankformer.research.content import Content
-from rankformer.research.figures import alpha_computations, show_alpha, show_tau, tau_computations
-from rankformer.research.lemma import lemma_computations, show_lemma
+from rankformer.research.figures import plan_alpha, plan_random, plan_tau, show_alpha, show_random, show_tau
+from rankformer.research.lemma import plan_lemma, show_lemma
 from rankformer.research.request import Request
 from rankformer.research.results import Computation, Results
-from rankformer.research.untrained import random_computations, show_random
+from rankformer.research.statistics import Plan, Row, Rows
+from rankformer.research.tables import plan_ablation, plan_comparison, show_ablation, show_comparison, show_runtime
 
 
 class Experiment(NamedTuple):
-    """A table or figure of the paper.
-
-    Attributes:
-        title: of its report.
-        seeds: how many by default.
-        computations: what has to be computed for a request.
-        show: what its results say.
-        options: the flags that mean something to it, beyond those of every experiment.
-    """
+    """A table or figure: its title, the seeds by default, what it computes, what it says, and the flags it takes."""
 
     title: str
     seeds: int
-    computations: Callable[[Request], list[Computation]]
-    show: Callable[[Request, Results], Content]
-    options: frozenset[str]
+    plan: Callable[[Request], Plan]
+    content: Callable[[Request, Rows], Content]
+    options: set[str]
+
+    def computations(self, request: Request) -> list[Computation]:
+        """Return what has to be computed for a request."""
+        return [each for row in self.plan(request).values() for each in row]
+
+    def show(self, request: Request, results: Results) -> Content:
+        """Return what the results say; some may be missing."""
+        return self.content(request, {key: Row.of(row, results) for key, row in self.plan(request).items()})
 
 
-_TRAINED = frozenset({"dataset", "configs", "epochs"})
+_TRAINED = {"dataset", "configs", "epochs"}
 _ROWS = _TRAINED | {"methods"}
-_RANDOM = frozenset({"dataset", "configs", "layers", "step"})
+_RANDOM = {"dataset", "configs", "layers", "step"}
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "table-comparison": Experiment("Performance comparison", 3, comparison_computations, show_comparison, _ROWS),
-    "table-ablation": Experiment("Ablation study", 3, ablation_computations, show_ablation, _TRAINED),
-    "table-runtime": Experiment("Runtime comparison", 3, comparison_computations, show_runtime, _ROWS),
-    "figure-random": Experiment("Untrained embeddings through layers", 5, random_computations, show_random, _RANDOM),
-    "figure-tau": Experiment("Tau and number of layers", 1, tau_computations, show_tau, _TRAINED | {"step"}),
-    "figure-alpha": Experiment("Offset alpha", 1, alpha_computations, show_alpha, _TRAINED | {"alphas"}),
-    "lemma": Experiment("Lemma 1: the gradient through a layer", 3, lemma_computations, show_lemma, frozenset()),
+    "table-comparison": Experiment("Performance comparison", 3, plan_comparison, show_comparison, _ROWS),
+    "table-ablation": Experiment("Ablation study", 3, plan_ablation, show_ablation, _TRAINED),
+    "table-runtime": Experiment("Runtime comparison", 3, plan_comparison, show_runtime, _ROWS),
+    "figure-random": Experiment("Untrained embeddings through layers", 5, plan_random, show_random, _RANDOM),
+    "figure-tau": Experiment("Tau and number of layers", 1, plan_tau, show_tau, _TRAINED | {"step"}),
+    "figure-alpha": Experiment("Offset alpha", 1, plan_alpha, show_alpha, _TRAINED | {"alphas"}),
+    "lemma": Experiment("Lemma 1: the gradient through a layer", 3, plan_lemma, show_lemma, set()),
 }

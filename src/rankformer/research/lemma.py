@@ -15,22 +15,24 @@ graph, for BPR with -ln sigmoid and for the quadratic objective that the layer i
 """
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from rankformer.research.content import Content, Line, Panel, Picture, Table
+from rankformer.research.published import notes_of
 from rankformer.research.request import Request
-from rankformer.research.results import Computation, Results
+from rankformer.research.results import Computation
+from rankformer.research.statistics import Plan, Rows
 
-OBJECTIVES = ("bpr", "quadratic")
+NAMES = {"bpr": "BPR, -ln sigmoid", "quadratic": "quadratic objective"}
+OBJECTIVES = tuple(NAMES)
 # What grad L_R is compared with, by the words a report uses.
-CLAIMS = (
+CLAIMS = EXACT, SECOND, INVERSE, PAPER, PAPER_INVERSE = (
     "(I - tau H) grad L(moved point)",
     "(I - 2 tau H) grad L",
     "(I + 2 tau H)^-1 grad L",
@@ -39,8 +41,6 @@ CLAIMS = (
 )
 TAUS = tuple(10 ** (-exponent / 4) for exponent in range(6, 19))  # 0.03 down to 3e-5
 SMALLEST = 5  # how many of them, a decade, the orders are read off: a claim about small tau shows there
-NAMES = {"bpr": "BPR, -ln sigmoid", "quadratic": "quadratic objective"}
-EXACT, SECOND, INVERSE, PAPER, PAPER_INVERSE = CLAIMS
 
 
 def check_lemma(settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -54,30 +54,23 @@ def check_lemma(settings: dict[str, Any], seed: int) -> dict[str, Any]:
     gradient = torch.func.grad(loss)
     # Reverse over reverse: forward mode loads parts of torch that warn of their own age.
     g, hessian = gradient(point), torch.func.jacrev(gradient)(point)
+    identity, curved = torch.eye(len(g), dtype=g.dtype), hessian @ g
     errors: dict[str, list[float]] = {claim: [] for claim in CLAIMS}
     factors = []
     for tau in settings["taus"]:
         through_step = torch.func.grad(lambda t, tau=tau: loss(t - tau * gradient(t)))(point)
-        for claim, value in _claims(tau, point, gradient, g, hessian).items():
+        claimed = (
+            (identity - tau * hessian) @ gradient(point - tau * g),
+            (identity - 2 * tau * hessian) @ g,
+            torch.linalg.solve(identity + 2 * tau * hessian, g),
+            (identity - 3 * tau * hessian) @ g,
+            torch.linalg.solve(identity + 3 * tau * hessian, g),
+        )
+        for claim, value in zip(CLAIMS, claimed, strict=True):
             errors[claim].append(float((through_step - value).norm() / g.norm()))
         # The c for which g - c tau H g comes nearest to grad L_R.
-        curved = hessian @ g
         factors.append(float((g - through_step) @ curved / (tau * curved.square().sum())))
     return {"errors": errors, "factors": factors}
-
-
-def _claims(
-    tau: float, point: Tensor, gradient: Callable[[Tensor], Tensor], g: Tensor, hessian: Tensor
-) -> dict[str, Tensor]:
-    identity = torch.eye(len(g), dtype=g.dtype)
-    values = (
-        (identity - tau * hessian) @ gradient(point - tau * g),
-        (identity - 2 * tau * hessian) @ g,
-        torch.linalg.solve(identity + 2 * tau * hessian, g),
-        (identity - 3 * tau * hessian) @ g,
-        torch.linalg.solve(identity + 3 * tau * hessian, g),
-    )
-    return dict(zip(CLAIMS, values, strict=True))
 
 
 def _problem(settings: dict[str, Any], seed: int) -> tuple[Callable[[Tensor], Tensor], Tensor]:
@@ -102,76 +95,50 @@ def _problem(settings: dict[str, Any], seed: int) -> tuple[Callable[[Tensor], Te
     return objective, point
 
 
-def order_of(taus: list[float], errors: list[float]) -> float:
+def order_of(taus: Sequence[float], errors: Sequence[float]) -> float:
     """Return the slope of log error over log tau by least squares: 2 means that the error falls as tau^2."""
-    x: NDArray[np.float64] = np.log(np.asarray(taus))
-    y: NDArray[np.float64] = np.log(np.maximum(np.asarray(errors), 1e-300))
-    return float(np.polyfit(x, y, 1)[0])
+    return float(np.polyfit(np.log(taus), np.log(np.maximum(errors, 1e-300)), 1)[0])
 
 
-def lemma_computations(request: Request) -> list[Computation]:
-    """Return the checks: each objective on a random graph per seed."""
-    return [each for objective in OBJECTIVES for each in _computations(request, objective)]
+def plan_lemma(request: Request) -> Plan:
+    """Return the checks by objective, each on a random graph per seed."""
+    plan: Plan = {}
+    for objective, name in NAMES.items():
+        settings = {"objective": objective, "users": 5, "items": 6, "embedding_dim": 2, "alpha": 2.0, "taus": TAUS}
+        row = [Computation("lemma", settings, seed, label=f"lemma, {name}, seed {seed}") for seed in request.seeds]
+        plan[(objective,)] = row
+    return plan
 
 
-def show_lemma(request: Request, results: Results) -> Content:
+def show_lemma(request: Request, rows: Rows) -> Content:
     """Return the errors of each claim over tau, their orders, and the fitted factor."""
-    panels, rows, values = [], [], {}
-    for objective in OBJECTIVES:
-        found = [results[each.key] for each in _computations(request, objective) if each.key in results]
-        if not found:
+    del request
+    panels, table_rows, values = [], [], {}
+    for (objective,), row in rows.items():
+        if not row.results:
             continue
-        worst = {
-            claim: [max(each) for each in zip(*(one["errors"][claim] for one in found), strict=True)]
-            for claim in CLAIMS
-        }
-        orders = {claim: order_of(list(TAUS[-SMALLEST:]), worst[claim][-SMALLEST:]) for claim in CLAIMS}
-        factors = [statistics.fmean(each) for each in zip(*(one["factors"] for one in found), strict=True)]
-        rows += [_row(objective, claim, worst[claim], orders[claim]) for claim in CLAIMS]
-        panels.append(_panel(objective, worst, orders))
-        values[objective] = {"taus": list(TAUS), "errors": worst, "orders": orders, "factors": factors}
+        errors, orders, lines = {}, {}, []
+        for claim in CLAIMS:
+            worst = [max(each) for each in zip(*(one["errors"][claim] for one in row.results), strict=True)]
+            errors[claim] = worst
+            orders[claim] = order_of(TAUS[-SMALLEST:], worst[-SMALLEST:])
+            order = "rounding" if claim == EXACT else f"{orders[claim]:.2f}"
+            table_rows.append((objective, claim, f"{worst[0]:.1e}", f"{worst[-1]:.1e}", order))
+            label = f"{claim}: {'' if claim == EXACT else 'order '}{order}"
+            # Rounding can be nothing at all, for which a logarithmic axis has no place.
+            lines.append(Line(label, TAUS, tuple(max(each, 1e-17) for each in worst)))
+        label = "error relative to |grad L|"
+        panels.append(Panel(NAMES[objective], "step tau", label, lines, logarithmic=True))
+        factors = [statistics.fmean(each) for each in zip(*(one["factors"] for one in row.results), strict=True)]
+        values[objective] = {"taus": TAUS, "errors": errors, "orders": orders, "factors": factors}
     headings = ("objective", "grad L_R against", f"tau = {TAUS[0]:.2g}", f"tau = {TAUS[-1]:.2g}", "order")
     caption = (
         "Relative error of each claim about the gradient through one step of gradient descent, over tau: the "
         "largest over seeds. A line of slope 2 falls as tau^2; the flat lines are rounding."
     )
-    picture = (
-        Picture(caption, tuple(panels), "float64, random graphs of 5 users x 6 items, dimension 2") if panels else None
-    )
-    table = Table("Errors relative to |grad L|, the largest over seeds", headings, tuple(rows), texts=2)
-    return Content(_findings(values), (table,), picture, _NOTES, data=values)
-
-
-_NOTES = (
-    "L_R(t) = L(t - tau grad L(t)) is the lemma's model of a layer; H is the Hessian of L at t, computed in full.",
-    "Where the paper's 3 comes from: it expands L(t - tau g) and differentiates, so that the gradient of |g|^2, which "
-    "is 2 H g, stands where the expansion of the gradient at the moved point has H g. With (I - tau H) in front the "
-    "sum is 3 in place of 2. The lemma's conclusion, a step like Levenberg's and Marquardt's, stays: (I + 2 tau H)^-1.",
-)
-
-
-def _settings(objective: str) -> dict[str, Any]:
-    return {"objective": objective, "users": 5, "items": 6, "embedding_dim": 2, "alpha": 2.0, "taus": list(TAUS)}
-
-
-def _computations(request: Request, objective: str) -> list[Computation]:
-    label = f"lemma, {NAMES[objective]}"
-    return [Computation("lemma", _settings(objective), s, label=f"{label}, seed {s}") for s in request.seeds]
-
-
-def _row(objective: str, claim: str, errors: list[float], order: float) -> tuple[str, ...]:
-    exact = claim == EXACT
-    words = "rounding" if exact else f"{order:.2f}"
-    return (objective, claim, f"{errors[0]:.1e}", f"{errors[-1]:.1e}", words)
-
-
-def _panel(objective: str, worst: dict[str, list[float]], orders: dict[str, float]) -> Panel:
-    def words(claim: str) -> str:
-        return f"{claim}: {'rounding' if claim == EXACT else f'order {orders[claim]:.2f}'}"
-
-    # Rounding can be nothing at all, for which a logarithmic axis has no place.
-    lines = tuple(Line(words(claim), TAUS, tuple(max(each, 1e-17) for each in worst[claim])) for claim in CLAIMS)
-    return Panel(NAMES[objective], "step tau", "error relative to |grad L|", lines, logarithmic=True)
+    picture = Picture(caption, panels, "float64, random graphs of 5 users x 6 items, dimension 2")
+    table = Table("Errors relative to |grad L|, the largest over seeds", headings, table_rows, texts=2)
+    return Content(_findings(values), (table,), picture if panels else None, notes_of("lemma"), data=values)
 
 
 def _findings(values: dict[str, Any]) -> tuple[str, ...]:

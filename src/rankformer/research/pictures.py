@@ -1,10 +1,10 @@
 """Figures as PNG and SVG: readable in print and without telling colours apart."""
 
 import io
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankformer.errors import ConfigError
-from rankformer.research.content import Line, Panel, Picture
+from rankformer.research.content import Panel, Picture
 
 # Colours of Okabe and Ito, told apart under every common colour blindness; line and marker differ as well.
 LOOKS: tuple[dict[str, Any], ...] = (
@@ -19,15 +19,8 @@ LOOKS: tuple[dict[str, Any], ...] = (
 INSTALL = "no picture was drawn: matplotlib is not installed; get it with pip install 'rankformer[research]'"
 
 
-class Drawing(NamedTuple):
-    """One picture in both formats."""
-
-    png: bytes
-    svg: bytes
-
-
-def draw(picture: Picture) -> Drawing:
-    """Return the picture as PNG (200 dots per inch) and SVG (letters as outlines, the same everywhere).
+def draw(picture: Picture) -> dict[str, bytes]:
+    """Return the picture by file ending: PNG (200 dots per inch) and SVG (letters as outlines, the same everywhere).
 
     Raises:
         ConfigError: matplotlib is not installed; the message says what to do.
@@ -50,7 +43,7 @@ def draw(picture: Picture) -> Drawing:
             _draw_legends(figure, axes[0], picture)
             if picture.remark:
                 figure.suptitle(_plain(picture.remark), fontsize=8, color="#444444")
-            return Drawing(_bytes(figure, "png", dpi=200), _bytes(figure, "svg", metadata={"Date": None}))
+            return {".png": _bytes(figure, "png", dpi=200), ".svg": _bytes(figure, "svg", metadata={"Date": None})}
         finally:
             plt.close(figure)
 
@@ -64,11 +57,16 @@ def _bytes(figure: Any, kind: str, **options: Any) -> bytes:
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
     for number, line in enumerate(panel.lines):
-        _draw_line(axis, line, LOOKS[number % len(LOOKS)])
+        style = {**LOOKS[number % len(LOOKS)], "linewidth": 1.5, "markersize": 4.5, "label": _plain(line.label)}
+        if line.spread is None:
+            axis.plot(line.x, line.y, **style)
+        else:
+            axis.errorbar(line.x, line.y, yerr=line.spread, capsize=2, elinewidth=0.8, **style)
+    starts_low = not panel.logarithmic and _starts_low(panel)
     if panel.logarithmic:
         axis.set_xscale("log")
         axis.set_yscale("log")
-    elif _starts_low(panel):
+    elif starts_low:
         axis.set_ylim(bottom=0)
     else:
         axis.margins(y=0.12)
@@ -79,19 +77,11 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.axvline(place, label=_plain(words), **style)
     axis.set_title(_plain(panel.title))
     axis.set_xlabel(_plain(panel.x_label))
-    cut = "" if panel.logarithmic or _starts_low(panel) else " (axis does not start at 0)"
+    cut = "" if panel.logarithmic or starts_low else " (axis does not start at 0)"
     axis.set_ylabel(_plain(panel.y_label + cut))
     axis.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_line(axis: Any, line: Line, look: dict[str, Any]) -> None:
-    style = {**look, "linewidth": 1.5, "markersize": 4.5, "label": _plain(line.label)}
-    if line.spread is None:
-        axis.plot(line.x, line.y, **style)
-    else:
-        axis.errorbar(line.x, line.y, yerr=line.spread, capsize=2, elinewidth=0.8, **style)
 
 
 def _starts_low(panel: Panel) -> bool:

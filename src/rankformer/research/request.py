@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankformer.errors import ConfigError
 from rankformer.models.registry import MODELS, model_class
-from rankformer.research.published import METHODS
+from rankformer.research.published import FILES, METHODS
 from rankformer.research.results import Computation, Dataset
 from rankformer.runs.configuration import chosen_settings, read_configuration
 
@@ -24,11 +23,6 @@ class RowSettings(NamedTuple):
     origin: str
 
 
-def all_methods() -> tuple[str, ...]:
-    """Return the rows of the comparison: the paper's in its order, then every other registered method."""
-    return (*METHODS, *(name for name in MODELS if name not in METHODS))
-
-
 def check_methods(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of rows, each a registered method or `package.module:Class`, without duplicates."""
     for name in names:
@@ -38,6 +32,17 @@ def check_methods(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def parse_alphas(text: str) -> tuple[float, ...]:
+    """Return the numbers of a list such as 0,1,2,4, sorted, each once."""
+    try:
+        numbers = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 <= number < float("inf") for number in numbers):
+        raise ConfigError(f"--alphas {text}: expected numbers from 0 up with commas, such as 0,1,2,4")
+    return tuple(numbers)
+
+
 def configurations(name: str) -> Callable[[str, str], RowSettings]:
     """Return a function from dataset and method to the settings of that row: those of its file, or else the defaults.
 
@@ -45,7 +50,7 @@ def configurations(name: str) -> Callable[[str, str], RowSettings]:
         name: "best" (chosen on validation), "paper" (the paper's own), or a folder with DATASET/MODEL.toml.
     """
     shipped = name in SHIPPED
-    folder = Path(str(resources.files("rankformer.research"))) / "configs" / name if shipped else Path(name)
+    folder = Path(str(FILES)) / "configs" / name if shipped else Path(name)
     if not folder.is_dir():
         raise ConfigError(f"--configs {name}: there is no such folder; expected {', '.join(SHIPPED)} or a folder")
 
@@ -67,36 +72,23 @@ def configurations(name: str) -> Callable[[str, str], RowSettings]:
 
 @dataclass(frozen=True)
 class Request:
-    """What to show and how far to go.
+    """What to show and how far to go."""
 
-    Attributes:
-        datasets: those that are present.
-        absent: name and reason of those that are not.
-        seeds: each row is computed with each of them.
-        settings_of: the settings of a method on a dataset.
-        methods: rows of the tables; None for all.
-        epochs: bound on every training; not None makes the report a trial.
-        step: of the grid over tau.
-        alphas: the grid over alpha.
-        layers: the deepest stack of untrained layers.
-        configs: the name of the set of configurations, for commands.
-    """
-
-    datasets: tuple[Dataset, ...]
-    absent: tuple[tuple[str, str], ...]
-    seeds: tuple[int, ...]
-    settings_of: Callable[[str, str], RowSettings]
-    methods: tuple[str, ...] | None = None
-    epochs: int | None = None
-    step: float = PAPER_STEP
+    datasets: tuple[Dataset, ...]  # those that are present
+    absent: tuple[tuple[str, str], ...]  # name and reason of those that are not
+    seeds: tuple[int, ...]  # each row is computed with each of them
+    settings_of: Callable[[str, str], RowSettings]  # of a method on a dataset
+    methods: tuple[str, ...] | None = None  # rows of the tables; None for all
+    epochs: int | None = None  # bound on every training; not None makes the report a trial
+    step: float = PAPER_STEP  # of the grid over tau
     alphas: tuple[float, ...] = DEFAULT_ALPHAS
-    layers: int = 10
-    configs: str = "best"
+    layers: int = 10  # the deepest stack of untrained layers
+    configs: str = "best"  # the name of the set of configurations, for commands
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The methods to compare, in the order of the table."""
-        return all_methods() if self.methods is None else self.methods
+        """The methods to compare: by default the paper's in its order, then every other registered one."""
+        return self.methods or tuple(dict.fromkeys((*METHODS, *MODELS)))
 
     def row(self, data: Dataset, method: str, variant: str = "", **changes: Any) -> list[Computation]:
         """Return the trainings of one row, one per seed; one in all where nothing is drawn at random."""

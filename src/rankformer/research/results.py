@@ -9,6 +9,7 @@ which results are from another one, and `--fresh` computes them again. Nothing h
 not count as a result.
 """
 
+import base64
 import fcntl
 import hashlib
 import json
@@ -22,6 +23,9 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rankformer.data.interactions import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError
@@ -29,7 +33,6 @@ from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import write_bytes_atomic
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 
-Kind = Literal["training", "untrained", "lemma"]
 Result = dict[str, Any]
 Results = dict[str, Result]  # by the key of the computation
 
@@ -61,23 +64,14 @@ def load_parts(source: DataSource) -> Parts:
 
 @dataclass(frozen=True, eq=False)
 class Computation:
-    """One training, or another piece of work; label and names of data are not part of its identity.
+    """One training, or another piece of work; label and names of data are not part of its identity."""
 
-    Attributes:
-        kind: what is computed.
-        settings: every setting, defaults included, so that a changed default is another computation.
-        seed: of its random draws.
-        model: name or `package.module:Class` of the method, for trainings.
-        data: what it is computed on.
-        label: what progress lines and reports call it.
-    """
-
-    kind: Kind
-    settings: dict[str, Any]
+    kind: Literal["training", "untrained", "lemma"]
+    settings: dict[str, Any]  # every one, defaults included, so that a changed default is another computation
     seed: int
-    model: str | None = None
+    model: str | None = None  # name or `package.module:Class` of the method, for trainings
     data: Dataset | None = None
-    label: str = ""
+    label: str = ""  # what progress lines and reports call it
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -154,6 +148,16 @@ class ResultStore:
                 # Whoever waits on the removed file, or makes a new one, finds the result before it computes.
                 if self.path_of(computation).exists():
                     path.unlink(missing_ok=True)
+
+
+def pack(values: NDArray[np.float64]) -> str:
+    """Return numbers as a string: 32-bit little-endian floats in base64."""
+    return base64.b64encode(values.astype("<f4").tobytes()).decode()
+
+
+def unpack(text: str) -> NDArray[np.float64]:
+    """Return the numbers that `pack` wrote."""
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)
 
 
 @cache

@@ -4,22 +4,36 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from rankformer.errors import TrainingError
-from rankformer.research.compute import Conditions, attempt
-from rankformer.research.results import Computation, Result, Results, ResultStore
+from rankformer.errors import DataError, RankformerError, TrainingError, UserError
+from rankformer.evaluation.protocol import installed_versions
+from rankformer.models.registry import model_class
+from rankformer.research.lemma import check_lemma
+from rankformer.research.results import Computation, Result, Results, ResultStore, load_parts, pack
+from rankformer.research.untrained import untrained_quality
+from rankformer.runs.sequence import fit_and_evaluate
+
+OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class Conditions:
+    """Threads of each process, processes at a time, and device; seconds depend on them, metrics hardly."""
+
+    threads: int = 1
+    workers: int = 1
+    device: str = "cpu"
+
+
+class Step(NamedTuple):
     """Something to tell while results are computed: `text` names the computation, or is the note.
 
     `done` of `total` results are there; `seconds` and `result` are given where one is done.
@@ -36,15 +50,19 @@ class Step:
 Tell = Callable[[Step], None]
 
 
+class StaleError(UserError):
+    """Files of the data changed after the command started: nothing more can be trusted."""
+
+
 def stored_results(computations: Sequence[Computation], store: ResultStore, tell: Tell) -> Results:
     """Return the results that are stored, by key; files that do not count are told of."""
     results: Results = {}
-    for computation in {each.key: each for each in computations}.values():
+    for key, computation in {each.key: each for each in computations}.items():
         found = store.load(computation)
         if found.problem is not None:
             tell(Step("note", found.problem))
         if found.result is not None:
-            results[computation.key] = found.result
+            results[key] = found.result
     return results
 
 
@@ -73,21 +91,79 @@ def run_computations(
     return results
 
 
+def compute(
+    computation: Computation, store: ResultStore, conditions: Conditions, on_event: OnEvent | None = None
+) -> Result:
+    """Return the result and store it, or take over what another process has stored meanwhile."""
+    with store.locked(computation):
+        known = store.load(computation).result
+        if known is not None:
+            return known
+        if computation.kind == "lemma":
+            result = check_lemma(computation.settings, computation.seed)
+        else:
+            result = _on_data(computation, store, conditions, on_event)
+        # Other load on the machine is not a condition of ours, yet a reader of the seconds should know.
+        result["conditions"] = {**asdict(conditions), "load": round(os.getloadavg()[0], 2)}
+        result["versions"] = installed_versions()
+        return store.save(computation, result)
+
+
+def _on_data(computation: Computation, store: ResultStore, conditions: Conditions, on_event: OnEvent | None) -> Result:
+    """Return metrics, values of single users and history of a training; "failed" says why it stopped early."""
+    data, settings = computation.data, computation.settings
+    if data is None:
+        raise DataError(f"{computation.label}: no data was given")
+    parts = load_parts(data.source)
+    if parts.fingerprint != data.fingerprint:
+        raise StaleError(f"the files of {data.name} changed since the command started; run it again")
+    if computation.kind == "untrained":
+        return untrained_quality(parts, settings, computation.seed)
+    outcome = fit_and_evaluate(
+        model_class(str(computation.model))(seed=computation.seed, device=conditions.device, **settings),
+        parts,
+        folder=store.work_folder(computation),
+        resume=True,
+        on_event=on_event,
+        keep_best_on_failure=True,
+        restart_if_damaged=True,
+    )
+    result = {"failed": outcome.failure, "history": asdict(outcome.history)}
+    if outcome.evaluation is None:
+        return {**result, "metrics": None, "per_user": {}, "protocol": None}
+    per_user = {name: pack(values) for name, values in outcome.evaluation.per_user.items()}
+    return {**result, **outcome.evaluation.to_dict(), "per_user": per_user}
+
+
+def _attempt(
+    computation: Computation, store: ResultStore, conditions: Conditions, on_event: OnEvent | None = None
+) -> tuple[Result | str, float]:
+    """Return the result, or why this computation alone cannot have one, and the seconds it took."""
+    started = time.perf_counter()
+    try:
+        outcome: Result | str = compute(computation, store, conditions, on_event)
+    except StaleError:
+        raise
+    except (RankformerError, MemoryError) as error:
+        outcome = str(error) or type(error).__name__
+    return outcome, time.perf_counter() - started
+
+
 Done = tuple[Computation, Result | str, float]
 
 
 def _in_this_process(
     computations: Sequence[Computation], store: ResultStore, conditions: Conditions, tell: Tell
 ) -> Iterator[Done]:
-    with _threads(conditions.threads):
-        for computation in computations:
-            if computation.kind == "training":  # the others are short
-                tell(Step("begun", computation.label))
+    torch.set_num_threads(conditions.threads)
+    for computation in computations:
+        if computation.kind == "training":  # the others are short
+            tell(Step("begun", computation.label))
 
-            def on_event(event: dict[str, Any], label: str = computation.label) -> None:
-                tell(Step("epoch", f"{label}, epoch {event.get('epoch', 0)}"))
+        def on_event(event: dict[str, Any], label: str = computation.label) -> None:
+            tell(Step("epoch", f"{label}, epoch {event.get('epoch', 0)}"))
 
-            yield computation, *attempt(computation, store, conditions, on_event)
+        yield computation, *_attempt(computation, store, conditions, on_event)
 
 
 def _in_workers(
@@ -100,7 +176,7 @@ def _in_workers(
     try:
         futures: dict[Future[tuple[Result | str, float]], Computation] = {}
         for computation in computations:
-            futures[pool.submit(attempt, computation, store, conditions)] = computation
+            futures[pool.submit(_attempt, computation, store, conditions)] = computation
         for future in as_completed(futures):
             yield futures[future], *future.result()
         finished = True
@@ -127,13 +203,3 @@ def _exit_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

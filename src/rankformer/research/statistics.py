@@ -7,11 +7,9 @@ another question (are the non-zero differences symmetric about 0?) and leave out
 score the same. Users are the sample: the test says nothing of other splits or datasets.
 """
 
-import base64
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,26 +18,21 @@ from scipy.special import stdtr, stdtrit
 
 from rankformer.errors import DataError
 from rankformer.research.published import NDCG, Score
-from rankformer.research.results import Computation, Result, Results
+from rankformer.research.results import Computation, Result, Results, unpack
 
 MISSING = "-"
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Mean and standard deviation (n - 1; None for a single value) over seeds."""
 
     mean: float
-    deviation: float | None
+    standard_deviation: float | None
     values: tuple[float, ...]
 
     def __str__(self) -> str:
-        spread = "" if self.deviation is None else f"±{self.deviation:.4f}".replace("±0.", "±.")
+        spread = "" if self.standard_deviation is None else f"±{self.standard_deviation:.4f}".replace("±0.", "±.")
         return f"{self.mean:.4f}{spread}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as values that JSON can hold."""
-        return {"mean": self.mean, "standard_deviation": self.deviation, "values": list(self.values)}
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
@@ -49,18 +42,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(values))
 
 
-def pack(values: NDArray[np.float64]) -> str:
-    """Return numbers as a string: 32-bit little-endian floats in base64."""
-    return base64.b64encode(values.astype("<f4").tobytes()).decode()
-
-
-def unpack(text: str) -> NDArray[np.float64]:
-    """Return the numbers that `pack` wrote."""
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)
-
-
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """The results of one row, one per seed that was computed."""
 
     seeds: tuple[int, ...]
@@ -88,15 +70,23 @@ class Row:
 
     def history(self, name: str) -> float | None:
         """Return the mean over seeds of a number of the training histories."""
-        values = [result["history"][name] for result in self.results]
-        spread = spread_of([value for value in values if value is not None])
-        return None if spread is None else spread.mean
+        values = [result["history"][name] for result in self.results if result["history"][name] is not None]
+        return statistics.fmean(values) if values else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as values that JSON can hold, without the values of single users."""
         kept = ("metrics", "history", "failed", "commit", "conditions", "versions", "protocol")
         runs = [{name: result.get(name) for name in kept} for result in self.results]
         return {"seeds": list(self.seeds), "runs": runs}
+
+
+Plan = dict[tuple[Any, ...], list[Computation]]  # what an experiment computes; keys begin with the dataset's name
+Rows = dict[tuple[Any, ...], Row]  # the same with results
+
+
+def rows_of(dataset: str, rows: Rows) -> dict[str, Row]:
+    """Return the rows of a dataset that have a result, by the second part of their keys."""
+    return {key[1]: row for key, row in rows.items() if key[0] == dataset and row.seeds}
 
 
 class PairedTest(NamedTuple):
@@ -125,17 +115,17 @@ def paired_test(first: NDArray[np.float64], second: NDArray[np.float64]) -> Pair
     return PairedTest(n, mean, mean - reach, mean + reach, t, 2 * float(stdtr(n - 1, -abs(t))))
 
 
-def shown(value: Spread | None) -> str:
-    """Return a spread as text, a dash for none."""
-    return MISSING if value is None else str(value)
+def shown(value: Spread | float | None) -> str:
+    """Return a spread or a score as text, a dash for none."""
+    return MISSING if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def score_columns(row: Row, published: Score | None, recall: str) -> tuple[str, ...]:
     """Return the five texts of a row of scores: NDCG@20 published, ours, difference; recall published, ours."""
-    ndcg_there, recall_there = (MISSING if value is None else f"{value:.4f}" for value in published or (None, None))
+    there = published or (None, None)
     ndcg = row.metric(NDCG)
     gap = MISSING if ndcg is None or published is None else f"{100 * (ndcg.mean / published.ndcg - 1):+.1f}%"
-    return ndcg_there, shown(ndcg), gap, recall_there, shown(row.metric(recall))
+    return shown(there[0]), shown(ndcg), gap, shown(there[1]), shown(row.metric(recall))
 
 
 def seconds(value: float | None) -> str:
