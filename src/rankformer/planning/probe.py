@@ -1,6 +1,5 @@
 """A few epochs of the real model on a sample, in a process of its own, with time and peak memory measured there."""
 
-import io
 import json
 import statistics
 import subprocess
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from rankformer.data.interactions import Interactions
@@ -63,12 +63,13 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
         "threads": torch.get_num_threads(),
     }
     columns = ["users", "items"] if train.weights is None else ["users", "items", "weights"]
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns}
-    stream = io.BytesIO()
-    np.savez(stream, **arrays, task=json.dumps(task))
+    table = pa.table({name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns})
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema.with_metadata({"task": json.dumps(task)})) as writer:
+        writer.write_table(table)
     # A model of the user's own is importable there as it is here.
     code = f"import sys; sys.path[:] = {sys.path!r}; from rankformer.planning.probe import main; main()"
-    answer = subprocess.run([sys.executable, "-c", code], input=stream.getvalue(), capture_output=True)
+    answer = subprocess.run([sys.executable, "-c", code], input=stream.getvalue().to_pybytes(), capture_output=True)
     if answer.returncode:
         told = answer.stderr.decode(errors="replace").strip().splitlines()
         reason = told[-1] if told else f"the system ended it (signal {-answer.returncode}), perhaps for lack of memory"
@@ -78,9 +79,9 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
 
 def main() -> None:
     """Do the task on stdin and print its cost."""
-    with np.load(io.BytesIO(sys.stdin.buffer.read())) as arrays:
-        columns = dict(arrays)
-    task = json.loads(str(columns.pop("task")))
+    table = pa.ipc.open_stream(sys.stdin.buffer).read_all()
+    task = json.loads(table.schema.metadata[b"task"])
+    columns = {name: table[name].to_numpy() for name in table.column_names}
     log = Interactions.from_indices(**columns, **task["sizes"])
     rows = np.arange(len(log))
     torch.set_num_threads(task["threads"])
@@ -89,18 +90,20 @@ def main() -> None:
 
 
 def _measure(model: Model, train: Interactions, valid: Interactions) -> Cost:
-    before, started = memory_now(), time.perf_counter()
+    # One thread's CPU time is its wall time on a machine that does nothing else; of several threads it is not known.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    before, started = memory_now(), clock()
     previous = started
     took: dict[str, list[float]] = {"epoch": [], "validation": []}
 
     def note(event: dict[str, Any]) -> None:
         nonlocal previous
-        now = time.perf_counter()
+        now = clock()
         took.setdefault(event["event"], []).append(now - previous)
         previous = now
 
     model.fit(train, valid, on_event=note)
-    whole = time.perf_counter() - started
+    whole = clock() - started
     validation = statistics.median(took["validation"][-2:] or [0.0])
     epoch = statistics.median(took["epoch"][1:] or [0.0])
     # What the first epoch took beyond an epoch is setup; a fit without epochs is nothing but setup.
