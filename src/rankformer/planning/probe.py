@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import RankformerError
@@ -90,22 +91,25 @@ def main() -> None:
 
 
 def _measure(model: Model, train: Interactions, valid: Interactions) -> Cost:
-    # One thread's CPU time is its wall time on a machine that does nothing else; of several threads it is not known.
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    before, started = memory_now(), clock()
+    before, started = memory_now(), _clocks()
     previous = started
     took: dict[str, list[float]] = {"epoch": [], "validation": []}
 
     def note(event: dict[str, Any]) -> None:
         nonlocal previous
-        now = clock()
-        took.setdefault(event["event"], []).append(now - previous)
+        now = _clocks()
+        took.setdefault(event["event"], []).append(min(now - previous))
         previous = now
 
     model.fit(train, valid, on_event=note)
-    whole = clock() - started
+    whole = min(_clocks() - started)
     validation = statistics.median(took["validation"][-2:] or [0.0])
     epoch = statistics.median(took["epoch"][1:] or [0.0])
     # What the first epoch took beyond an epoch is setup; a fit without epochs is nothing but setup.
     setup = took["epoch"][0] - epoch if took["epoch"] else whole - sum(took["validation"])
     return Cost(len(train), max(0, peak_memory() - before), max(0.0, setup), epoch, validation)
+
+
+def _clocks() -> NDArray[np.float64]:
+    # Other work on the machine lengthens the first, several threads the second; without either both are the same.
+    return np.array([time.perf_counter(), time.process_time()])
