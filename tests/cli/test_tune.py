@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankformer.cli.tuning_progress import TuningProgress
+from rankformer.cli.tune import TuningProgress
 from rankformer.data.interactions import Parts
 from rankformer.data.source import DataSource
 

@@ -6,7 +6,7 @@ import typer
 
 from rankformer.cli.data_options import data_options
 from rankformer.cli.main import app
-from rankformer.cli.tuning_command import search_command, training_command
+from rankformer.cli.tune import search_command, training_command
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankformer.cli import tuning_progress
-from rankformer.cli.tuning_progress import TuningProgress
-from rankformer.tuning.objective import Trial, best_of
+from rankformer.cli import tune
+from rankformer.cli.tune import TuningProgress
+from rankformer.tuning.objective import Trial
 
 TRIALS = [
     Trial(0, "complete", {"l2": 0.5}, 0.25, 4, {4: 0.25}, 1.25),
@@ -15,7 +15,7 @@ TRIALS = [
 
 @pytest.fixture
 def study():
-    return SimpleNamespace(trials=TRIALS, best=best_of(TRIALS), objective=SimpleNamespace(metric="ndcg@20"))
+    return SimpleNamespace(trials=TRIALS, best=TRIALS[0], objective=SimpleNamespace(metric="ndcg@20"))
 
 
 def test_lines_elsewhere(study, capsys):
@@ -35,7 +35,7 @@ def test_lines_elsewhere(study, capsys):
 
 
 def test_a_bar_on_a_terminal(study, monkeypatch, capsys):
-    monkeypatch.setattr(tuning_progress, "on_terminal", lambda: True)
+    monkeypatch.setattr(tune, "on_terminal", lambda: True)
     with TuningProgress(5) as progress:
         progress.begin(study)
         progress.note_event({"event": "solved", "seconds": 0.1})

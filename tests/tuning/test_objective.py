@@ -1,5 +1,6 @@
 import time
 from dataclasses import fields, replace
+from functools import partial
 
 import pytest
 from pydantic import Field
@@ -10,7 +11,7 @@ from rankformer.models.popularity import Popularity, PopularitySettings
 from rankformer.models.registry import model_class
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.tuning.objective import RUNNING, TimeIsUp, Trial, TuningData
-from rankformer.tuning.strategy import Pruner
+from rankformer.tuning.strategy import falls_behind
 
 SETTINGS = {"learning_rate": 0.1, "l2": 1e-4}
 
@@ -38,7 +39,7 @@ def strong(count):
 
 def run(objective, settings, earlier):
     """The next trial after the earlier ones."""
-    return objective.run(len(earlier), settings, Pruner(earlier).falls_behind)
+    return objective.run(len(earlier), settings, partial(falls_behind, earlier))
 
 
 def test_there_is_no_place_for_a_test_part():

@@ -4,7 +4,7 @@ import pytest
 
 from rankformer.models.registry import model_class
 from rankformer.tuning.objective import Trial
-from rankformer.tuning.plot import can_draw, draw
+from rankformer.tuning.plot import draw
 from rankformer.tuning.report import PICTURE
 from rankformer.tuning.space import make_space
 from rankformer.tuning.study import Study
@@ -41,7 +41,7 @@ def test_choices_without_the_default(objective):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_whether_it_can_be_drawn(monkeypatch, there):
+def test_whether_it_can_be_drawn(objective, monkeypatch, there):
     real = builtins.__import__
 
     def some(name, *rest):
@@ -50,4 +50,5 @@ def test_whether_it_can_be_drawn(monkeypatch, there):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", some)
-    assert can_draw() is there
+    assert draw(Study(objective, {}, [Trial(0, "complete", {}, 0.1)])) is there
+    assert (objective.folder / PICTURE).exists() is there

@@ -1,13 +1,16 @@
 from typing import Literal
 
 import pytest
+from optuna.distributions import CategoricalDistribution as Choices
+from optuna.distributions import FloatDistribution as Range
+from optuna.distributions import IntDistribution
 from pydantic import Field
 
 from rankformer.errors import ConfigError
 from rankformer.models.popularity import Popularity
 from rankformer.models.registry import MODELS, model_class
 from rankformer.settings import ModelSettings
-from rankformer.tuning.space import NOT_SEARCHED, Choices, Range, make_space, read_space, space_of, to_json
+from rankformer.tuning.space import NOT_SEARCHED, contains, make_space, read_space, space_of, to_json
 
 
 class ToySettings(ModelSettings):
@@ -34,7 +37,7 @@ def test_every_method_has_a_space_that_its_settings_allow(name):
     assert bool(space) == (name != "popularity")
     assert not NOT_SEARCHED & space.keys()
     for setting, dimension in space.items():
-        values = dimension.values if isinstance(dimension, Choices) else (dimension.low, dimension.high)
+        values = dimension.choices if isinstance(dimension, Choices) else (dimension.low, dimension.high)
         for value in values:
             method(**{setting: value})
 
@@ -56,7 +59,7 @@ def test_a_model_without_a_space_gets_what_its_settings_suggest():
     assert space_of(Toy) == {
         "strength": Range(0.05, 5.0, log=True),
         "share": Range(0.05, 0.95),
-        "steps": Range(3, 6),
+        "steps": IntDistribution(3, 6),
         "kind": Choices(("a", "b")),
         "flag": Choices((True, False)),
     }
@@ -64,17 +67,17 @@ def test_a_model_without_a_space_gets_what_its_settings_suggest():
 
 def test_integers_stay_integers():
     space = make_space(Toy, {"steps": {"low": 3, "high": 6}, "strength": {"low": 1, "high": 2}}, "here")
-    assert space["steps"].integer
-    assert not space["strength"].integer
+    assert isinstance(space["steps"], IntDistribution)
+    assert isinstance(space["strength"], Range)
     assert isinstance(space["strength"].low, float)
 
 
 def test_what_is_inside():
-    assert Range(1, 3).contains(3)
-    assert not Range(0.5, 2.0).contains(2.1)
-    assert not Range(0.5, 2.0).contains(None)
-    assert Choices((1, "a")).contains(1)
-    assert not Choices((1, "a")).contains(True)
+    assert contains(IntDistribution(1, 3), 3)
+    assert not contains(Range(0.5, 2.0), 2.1)
+    assert not contains(Range(0.5, 2.0), None)
+    assert contains(Choices((1, "a")), 1)
+    assert not contains(Choices((1, "a")), True)
 
 
 def test_a_file(tmp_path):

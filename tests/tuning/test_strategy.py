@@ -1,18 +1,16 @@
-import builtins
 import math
 
-import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from rankformer.errors import ConfigError
 from rankformer.tuning.objective import Trial
-from rankformer.tuning.space import Choices, Range
-from rankformer.tuning.strategy import COMPLETE_TRIALS, FIRST_VALIDATIONS, Pruner, propose, require_optuna
+from rankformer.tuning.space import contains
+from rankformer.tuning.strategy import COMPLETE_TRIALS, FIRST_VALIDATIONS, falls_behind, propose
 
 SPACE = {
-    "rate": Range(1e-3, 1.0, log=True),
-    "layers": Range(1, 4),
-    "kind": Choices(("a", "b", "c")),
-    "flag": Choices((True, False)),
+    "rate": FloatDistribution(1e-3, 1.0, log=True),
+    "layers": IntDistribution(1, 4),
+    "kind": CategoricalDistribution(("a", "b", "c")),
+    "flag": CategoricalDistribution((True, False)),
 }
 DEFAULTS = {"rate": 0.1, "layers": 3, "kind": "b", "flag": False, "width": 64}
 
@@ -38,7 +36,7 @@ def test_proposals_are_inside_and_readable():
     trials = searched(25)
     for trial in trials:
         assert list(trial.settings) == list(SPACE)
-        assert all(SPACE[name].contains(value) for name, value in trial.settings.items())
+        assert all(contains(SPACE[name], value) for name, value in trial.settings.items())
         assert trial.settings["rate"] == float(f"{trial.settings['rate']:.3g}")
         assert type(trial.settings["layers"]) is int
         assert type(trial.settings["flag"]) is bool
@@ -60,7 +58,7 @@ def test_it_learns_from_what_it_saw():
 def test_defaults_outside_of_the_space_are_tried_all_the_same():
     trials = searched(13, defaults={**DEFAULTS, "rate": 5.0})
     assert trials[0].settings["rate"] == 5.0
-    assert all(SPACE["rate"].contains(trial.settings["rate"]) for trial in trials[1:])
+    assert all(contains(SPACE["rate"], trial.settings["rate"]) for trial in trials[1:])
 
 
 def test_failed_and_pruned_trials_are_taken_in():
@@ -73,7 +71,7 @@ def test_failed_and_pruned_trials_are_taken_in():
     assert propose(SPACE, DEFAULTS, 0, mixed).keys() == SPACE.keys()
 
 
-class TestPruner:
+class TestPruning:
     epochs = tuple(20 * step for step in range(1, FIRST_VALIDATIONS + 2))
 
     def trials(self, count, state="complete"):
@@ -81,31 +79,18 @@ class TestPruner:
         return [Trial(number, state, {}, 0.5, 100, values) for number in range(count)]
 
     def test_a_training_behind_the_median_is_stopped(self):
-        pruner = Pruner(self.trials(COMPLETE_TRIALS))
+        trials = self.trials(COMPLETE_TRIALS)
         behind = dict.fromkeys(self.epochs, 0.01)
-        assert pruner.falls_behind(behind)
-        assert not pruner.falls_behind({**behind, self.epochs[-1]: 0.9})
+        assert falls_behind(trials, behind)
+        assert not falls_behind(trials, {**behind, self.epochs[-1]: 0.9})
 
     def test_every_training_has_a_few_validations(self):
-        pruner = Pruner(self.trials(COMPLETE_TRIALS))
+        trials = self.trials(COMPLETE_TRIALS)
         for count in range(1, FIRST_VALIDATIONS):
-            assert not pruner.falls_behind(dict.fromkeys(self.epochs[:count], 0.01))
-        assert pruner.falls_behind(dict.fromkeys(self.epochs[:FIRST_VALIDATIONS], 0.01))
+            assert not falls_behind(trials, dict.fromkeys(self.epochs[:count], 0.01))
+        assert falls_behind(trials, dict.fromkeys(self.epochs[:FIRST_VALIDATIONS], 0.01))
 
     def test_without_enough_complete_trials_none_is_stopped(self):
         behind = dict.fromkeys(self.epochs, 0.0)
-        assert not Pruner(self.trials(COMPLETE_TRIALS - 1)).falls_behind(behind)
-        assert not Pruner(self.trials(20, "pruned")).falls_behind(behind)
-
-
-def test_without_optuna_the_extra_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def absent(name, *rest):
-        if name == "optuna":
-            raise ImportError("No module named 'optuna'")
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(ConfigError, match=r"pip install 'rankformer\[tune\]'"):
-        require_optuna()
+        assert not falls_behind(self.trials(COMPLETE_TRIALS - 1), behind)
+        assert not falls_behind(self.trials(20, "pruned"), behind)

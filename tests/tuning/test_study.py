@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from optuna.distributions import FloatDistribution
 
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
 from rankformer.models.registry import model_class
 from rankformer.runs.checksums import checksummed_json
 from rankformer.tuning.objective import RUNNING, Objective, TuningData
-from rankformer.tuning.space import Range, make_space, space_of, to_json
+from rankformer.tuning.space import make_space, space_of, to_json
 from rankformer.tuning.study import LOCK, STUDY, open_study
 
 from .conftest import TINY
@@ -180,7 +181,9 @@ class TestRefused:
         self.refuse(replace(aim, seed=4), space, "its seed is 3, this one's is 4")
         fixed = {**aim.fixed, "epochs": 9}
         self.refuse(replace(aim, fixed=fixed), space, 'its fixed settings is {"epochs": 8}')
-        self.refuse(aim, {**space, "l2": Range(0.0, 0.2)}, '{"l2": {"low": 0.0, "high": 0.1, "log": false}}')
+        self.refuse(
+            aim, {**space, "l2": FloatDistribution(0.0, 0.2)}, '{"l2": {"low": 0.0, "high": 0.1, "log": false}}'
+        )
         self.refuse(aim, {"l2": space["l2"]}, "its search space")
 
     def test_every_changed_byte(self, study, space):

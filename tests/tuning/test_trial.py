@@ -1,9 +1,11 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from rankformer.errors import RunFolderError
-from rankformer.tuning.objective import Trial, best_of
+from rankformer.tuning.objective import Trial
+from rankformer.tuning.study import Study
 
 COMPLETE = Trial(2, "complete", {"l2": 1e-4, "initialization": "normal"}, 0.1 + 0.2, 40, {20: 0.1, 40: 0.1 + 0.2}, 1.5)
 
@@ -21,6 +23,10 @@ def test_to_disk_and_back():
 def test_what_is_not_a_trial_is_refused(change):
     with pytest.raises(RunFolderError, match="in it"):
         Trial.from_json({**COMPLETE.to_json(), **change})
+
+
+def best_of(trials):
+    return Study(SimpleNamespace(), {}, trials).best
 
 
 def test_the_best_is_complete_and_the_earliest_of_equals():

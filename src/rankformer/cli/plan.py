@@ -5,30 +5,14 @@ from typing import Annotated, Any
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
-from rankformer.cli.model_options import (
-    ConfigOption,
-    ModelOption,
-    SetOption,
-    ThreadsOption,
-    build_model,
-    use_threads,
-)
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
+from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption, build_model
+from rankformer.cli.output import JsonFlag, add_command, show, show_json, show_table
 from rankformer.cli.progress import busy
-
-EXAMPLES = """Examples:
-
-rankformer plan clicks.parquet
-
-rankformer plan clicks.parquet --set embedding_dim=128 --memory 8GB
-
-rankformer plan yelp2018 --model lightgcn --json
-"""
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="plan", help=help_of(plan), epilog=EXAMPLES)(takes_data_options(plan))
+    add_command(app, takes_data_options(plan))
 
 
 def plan(
@@ -49,6 +33,11 @@ def plan(
 
     Takes the flags of `train`, reads the data, and fits the model for a few epochs on samples of it (on the CPU).
     Nothing is written. If the training would not fit, settings are named with which it does.
+
+    Examples:
+        rankformer plan clicks.parquet
+        rankformer plan clicks.parquet --set embedding_dim=128 --memory 8GB
+        rankformer plan yelp2018 --model lightgcn --json
     """
     from rankformer.planning.machine import parse_size
     from rankformer.runs.configuration import read_configuration
@@ -57,7 +46,6 @@ def plan(
     source = data_source(data, {**configuration.get("data", {}), **options})
     untrained = build_model(configuration, model, assignments or (), device="cpu")
     limit = None if memory is None else parse_size(memory)
-    use_threads(threads)
     with busy(f"reading {source.source}"):
         parts = source.load()
     from rankformer.planning.plan import make_plan

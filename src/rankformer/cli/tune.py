@@ -1,39 +1,33 @@
 """`rankformer tune`: search good settings of a model on the validation part of a log."""
 
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.model_options import DeviceOption, ModelOption, ThreadsOption, build_model, use_threads
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note, show_table
-from rankformer.cli.progress import busy
-from rankformer.cli.tuning_command import search_command, training_command
-from rankformer.cli.tuning_progress import TuningProgress
+from rankformer.cli.model_options import DeviceOption, ModelOption, ThreadsOption, build_model
+from rankformer.cli.output import JsonFlag, add_command, console, show, show_json, show_note, show_table
+from rankformer.cli.progress import busy, on_terminal
 from rankformer.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model
+    from rankformer.tuning.objective import Trial
     from rankformer.tuning.space import Space
     from rankformer.tuning.study import Study
 
-EXAMPLES = """Examples:
-
-rankformer tune demo --model mf --trials 10 --epochs 100
-
-rankformer tune epinions --model lightgcn --trials 30 --set embedding_dim=64 --out runs/tune/epinions
-
-rankformer tune clicks.csv --space space.toml --timeout 3600
-"""
+_NOT_PART_OF_A_SEARCH = ("data", "model", "out", "timeout", "device", "threads", "json")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command(name="tune", help=help_of(tune), epilog=EXAMPLES)(takes_data_options(tune))
+    add_command(app, takes_data_options(tune))
 
 
 def tune(
@@ -67,18 +61,23 @@ def tune(
 
     The first trial is the model's defaults; trials that fall behind are stopped early. Settings are chosen on the
     valid part; the test part is not looked at. A search that was cut off continues with the same command.
-    """
-    from rankformer.tuning.strategy import require_optuna
 
+    Examples:
+        rankformer tune demo --model mf --trials 10 --epochs 100
+        rankformer tune epinions --model lightgcn --trials 30 --set embedding_dim=64 --out runs/tune/epinions
+        rankformer tune clicks.csv --space space.toml --timeout 3600
+    """
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"tuning needs optuna ({error}); install it with: pip install 'rankformer[tune]'") from error
     deadline = None if timeout is None else time.monotonic() + timeout
     # Built once here, so that a wrong device or setting is not a trial's failure.
     untrained = build_model({}, model, assignments or (), seed, device)
     method = type(untrained)
     fixed, searched = _fixed_and_searched(untrained, space, assignments or [], epochs)
-    require_optuna()
     source = data_source(data, options)
     folder = out or Path("runs") / "tune" / source.name / method.name
-    use_threads(threads)
     from rankformer.evaluation.metrics import parse_metrics
     from rankformer.tuning.objective import Objective, TuningData
     from rankformer.tuning.report import CONFIG, write_reports
@@ -137,7 +136,14 @@ def _how_to_continue(study: "Study", count: int) -> str:
 
 
 def _show_outcome(study: "Study", finished: bool, count: int, training: str, json: bool) -> None:
-    drawn = bool(study.trials) and _draw(study)
+    drawn = False
+    if study.trials:
+        from rankformer.tuning.plot import draw
+
+        with busy("drawing"):
+            drawn = draw(study)
+        if not drawn:
+            show_note("no picture was drawn: matplotlib is not installed (pip install 'rankformer[plots]')")
     if study.trials and study.best is None:
         raise TrainingError(
             f"none of {len(study.trials)} trials is complete, see {study.objective.folder / 'trials.csv'}; "
@@ -153,17 +159,6 @@ def _show_outcome(study: "Study", finished: bool, count: int, training: str, jso
     if study.trials:
         _show_trials(study, drawn)
         show(f"train:  {training}")
-
-
-def _draw(study: "Study") -> bool:
-    from rankformer.tuning.plot import can_draw, draw
-
-    if not can_draw():
-        show_note("no picture was drawn: matplotlib is not installed (pip install 'rankformer[plots]')")
-        return False
-    with busy("drawing"):
-        draw(study)
-    return True
 
 
 def _show_trials(study: "Study", drawn: bool) -> None:
@@ -196,3 +191,79 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def search_command(context: typer.Context, model: str) -> str:
+    """Return the command that does the running search again, with the flags that were given."""
+    words = ["tune", context.params["data"], "--model", model]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if option.name in _NOT_PART_OF_A_SEARCH or value is None:
+            continue
+        if isinstance(value, bool):
+            words.append((option.opts if value else option.secondary_opts)[0])
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [option.opts[0], str(each)]
+    return _line(words)
+
+
+def training_command(data: str, folder: Path, configuration: str) -> str:
+    """Return the command that trains with the configuration in the folder of a search."""
+    return _line(["train", data, "--out", str(folder / "run"), "--config", str(folder / configuration)])
+
+
+def _line(words: list[str]) -> str:
+    # A line end inside a name would end the comment that the line stands in.
+    return shlex.join(["rankformer", *words]).replace("\n", " ")
+
+
+class TuningProgress:
+    """Shows on stderr a search that ends with `count` trials: a bar on a terminal, a line per trial anywhere else."""
+
+    def __init__(self, count: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        status = TextColumn("{task.fields[status]}")
+        columns = (TextColumn("trial"), MofNCompleteColumn(), BarColumn(bar_width=20), status, TimeElapsedColumn())
+        self.bar = Progress(*columns, console=console(stderr=True), transient=True)
+        self.task = self.bar.add_task("tuning", total=count, status="")
+        self.count, self.best, self.watched = count, "", on_terminal()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.watched:
+            self.bar.stop()
+
+    def begin(self, study: "Study") -> None:
+        """Show a search as far as it has come."""
+        self._show_best(study)
+        if self.watched:
+            self.bar.start()
+        elif study.trials:
+            print(f"{len(study.trials)} of {self.count} trials are there already", file=sys.stderr, flush=True)
+
+    def note_event(self, event: dict[str, Any]) -> None:
+        """Show how far the running trial is."""
+        if "epoch" in event:
+            self.bar.update(self.task, status=f"epoch {event['epoch']}  {self.best}")
+
+    def note_trial(self, trial: "Trial", study: "Study") -> None:
+        """Show a trial that has finished."""
+        self._show_best(study)
+        if self.watched:
+            return
+        result = f"failed: {trial.problem}"
+        if trial.value is not None:
+            mark = " (best)" if trial is study.best else " (pruned)" if trial.state == "pruned" else ""
+            result = f"{study.objective.metric} {trial.value:.4f}{mark}"
+        settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
+        position = f"trial {trial.number} ({trial.number + 1}/{self.count})"
+        print(position, result, f"{trial.seconds:.1f} s", settings, sep="  ", file=sys.stderr, flush=True)
+
+    def _show_best(self, study: "Study") -> None:
+        if study.best is not None:
+            self.best = f"best {study.objective.metric} {study.best.value:.4f} in trial {study.best.number}"
+        self.bar.update(self.task, completed=len(study.trials), status=self.best)

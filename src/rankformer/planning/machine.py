@@ -24,9 +24,8 @@ def memory_of_machine() -> int:
 def peak_memory() -> int:
     """Return the most bytes that this process has had resident so far."""
     # Linux's other count starts from the memory of the process that started this one.
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    return _status("VmHWM") or unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def memory_now() -> int:
@@ -37,9 +36,8 @@ def memory_now() -> int:
 def _status(field: str) -> int | None:
     """Return the bytes of a field of Linux's table of this process, None where there is none."""
     table = Path("/proc/self/status")
-    found = re.search(
-        rf"{field}:\s*(\d+) kB", table.read_text(encoding="ascii", errors="replace") if table.exists() else ""
-    )
+    text = table.read_text(encoding="ascii", errors="replace") if table.exists() else ""
+    found = re.search(rf"{field}:\s*(\d+) kB", text)
     return int(found[1]) * 1024 if found else None
 
 

@@ -12,7 +12,8 @@ Its coefficients are fitted to the measurements, none of them negative, and its 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ FIRST_SIZE = 20_000  # interactions of the first sample
 GROWTH = 4  # each sample has so many times the interactions of the one before
 LONGEST_PROBE = 10.0  # seconds
 _SMALLEST_DIM = 8
+
+# The highest power of s in each cost, that of an epoch per step.
+DEGREES = {"growth": 1, "setup": 1, "epoch": 1, "validation": 2}
+DEGREES_IF_SOLVED = {"growth": 2, "setup": 3}
 
 
 def make_plan(model: Model, parts: Parts, limit: int | None = None) -> dict[str, Any]:
@@ -85,24 +90,19 @@ def make_plan(model: Model, parts: Parts, limit: int | None = None) -> dict[str,
 def forecast(model: Model, samples: Sequence[Cost], whole: int) -> Cost:
     """Return the cost at `whole` interactions that the costs of samples of the same shape lead to."""
 
-    def at_full_size(value: Callable[[Cost], float], degree: int) -> float:
-        return extrapolated([(each.interactions, value(each)) for each in samples], whole, degree)
-
-    if not isinstance(model, TrainedModel):
-        growth, setup = at_full_size(lambda each: each.growth, 2), at_full_size(lambda each: each.setup, 3)
-        return Cost(whole, round(growth), setup, 0.0, 0.0)
-    batch = None if _batch_shrinks(model) else model.settings.batch_size
+    batch = None if _batch_shrinks(model) else getattr(model.settings, "batch_size", None)
 
     def steps(interactions: int) -> int:
         return 1 if batch is None else -(-interactions // batch)
 
-    return Cost(
-        interactions=whole,
-        growth=round(at_full_size(lambda each: each.growth, 1)),
-        setup=at_full_size(lambda each: each.setup, 1),
-        epoch=steps(whole) * at_full_size(lambda each: each.epoch / steps(each.interactions), 1),
-        validation=at_full_size(lambda each: each.validation, 2),
-    )
+    degrees = DEGREES if isinstance(model, TrainedModel) else DEGREES_IF_SOLVED
+    per_step = [replace(each, epoch=each.epoch / steps(each.interactions)) for each in samples]
+    found = {
+        name: extrapolated([(each.interactions, getattr(each, name)) for each in per_step], whole, degree)
+        for name, degree in degrees.items()
+    }
+    epoch = steps(whole) * found.get("epoch", 0.0)
+    return Cost(whole, round(found["growth"]), found["setup"], epoch, found.get("validation", 0.0))
 
 
 def extrapolated(points: Sequence[tuple[float, float]], target: float, degree: int) -> float:
@@ -153,24 +153,22 @@ def _batch_shrinks(model: Model) -> bool:
 
 
 def _changes(model: Model, parts: Parts, base: Cost, cost: Cost) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield settings with the growth they lead to, measured on the largest sample, those that change least first."""
+    """Yield settings with the growth they lead to, measured on the largest sample.
+
+    Those that give the same embeddings come first, then those that give a smaller and smaller model.
+    """
+    recomputes = getattr(model.settings, "activations", "recompute") == "recompute"
+    thrifty: dict[str, Any] = {} if recomputes else {"activations": "recompute"}
+    dims = [getattr(model.settings, "embedding_dim", 0) // part for part in (2, 4, 8)]
+    proposals: list[dict[str, Any]] = [
+        thrifty,
+        *({**thrifty, "embedding_dim": dim} for dim in dims if dim >= _SMALLEST_DIM),
+    ]
     lowest = cost.growth
-    for settings in _proposals(model):
+    for settings in filter(None, proposals):
         found = _probe(model, parts, base.interactions, **settings)
         saved = (base.growth - found.growth) * cost.interactions / base.interactions
         growth = max(round(cost.growth - saved), found.growth)
         if growth < lowest:
             lowest = growth
             yield settings, growth
-
-
-def _proposals(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield changes from those that give the same embeddings to those that give a smaller model."""
-    thrifty = {}
-    if getattr(model.settings, "activations", "recompute") != "recompute":
-        thrifty = {"activations": "recompute"}
-        yield thrifty
-    for part in (2, 4, 8):
-        dim = getattr(model.settings, "embedding_dim", 0) // part
-        if dim >= _SMALLEST_DIM:
-            yield {**thrifty, "embedding_dim": dim}

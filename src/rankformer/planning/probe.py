@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
-from safetensors.numpy import load, save
+from numpy.typing import NDArray
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import RankformerError
@@ -63,11 +64,13 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
         "threads": torch.get_num_threads(),
     }
     columns = ["users", "items"] if train.weights is None else ["users", "items", "weights"]
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns}
-    payload = save({**arrays, "task": np.frombuffer(json.dumps(task).encode(), dtype=np.uint8)})
+    table = pa.table({name: np.concatenate([getattr(train, name), getattr(valid, name)]) for name in columns})
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema.with_metadata({"task": json.dumps(task)})) as writer:
+        writer.write_table(table)
     # A model of the user's own is importable there as it is here.
     code = f"import sys; sys.path[:] = {sys.path!r}; from rankformer.planning.probe import main; main()"
-    answer = subprocess.run([sys.executable, "-c", code], input=payload, capture_output=True)
+    answer = subprocess.run([sys.executable, "-c", code], input=stream.getvalue().to_pybytes(), capture_output=True)
     if answer.returncode:
         told = answer.stderr.decode(errors="replace").strip().splitlines()
         reason = told[-1] if told else f"the system ended it (signal {-answer.returncode}), perhaps for lack of memory"
@@ -77,8 +80,9 @@ def probe(model: Model, train: Interactions, valid: Interactions, changes: dict[
 
 def main() -> None:
     """Do the task on stdin and print its cost."""
-    columns = load(sys.stdin.buffer.read())
-    task = json.loads(columns.pop("task").tobytes())
+    table = pa.ipc.open_stream(sys.stdin.buffer).read_all()
+    task = json.loads(table.schema.metadata[b"task"])
+    columns = {name: table[name].to_numpy() for name in table.column_names}
     log = Interactions.from_indices(**columns, **task["sizes"])
     rows = np.arange(len(log))
     torch.set_num_threads(task["threads"])
@@ -87,20 +91,25 @@ def main() -> None:
 
 
 def _measure(model: Model, train: Interactions, valid: Interactions) -> Cost:
-    before, started = memory_now(), time.perf_counter()
+    before, started = memory_now(), _clocks()
     previous = started
     took: dict[str, list[float]] = {"epoch": [], "validation": []}
 
     def note(event: dict[str, Any]) -> None:
         nonlocal previous
-        now = time.perf_counter()
-        took.setdefault(event["event"], []).append(now - previous)
+        now = _clocks()
+        took.setdefault(event["event"], []).append(min(now - previous))
         previous = now
 
     model.fit(train, valid, on_event=note)
-    whole = time.perf_counter() - started
+    whole = min(_clocks() - started)
     validation = statistics.median(took["validation"][-2:] or [0.0])
     epoch = statistics.median(took["epoch"][1:] or [0.0])
     # What the first epoch took beyond an epoch is setup; a fit without epochs is nothing but setup.
     setup = took["epoch"][0] - epoch if took["epoch"] else whole - sum(took["validation"])
     return Cost(len(train), max(0, peak_memory() - before), max(0.0, setup), epoch, validation)
+
+
+def _clocks() -> NDArray[np.float64]:
+    # Other work on the machine lengthens the first, several threads the second; without either both are the same.
+    return np.array([time.perf_counter(), time.process_time()])

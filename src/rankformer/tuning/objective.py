@@ -8,8 +8,8 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Model
 from rankformer.models.trained import TrainedModel
 from rankformer.runs.sequence import fit_and_evaluate
-from rankformer.runs.training_log import history_of, read_log
+from rankformer.runs.training_log import TrainingHistory, history_of, read_log
 
 DEFAULT_METRIC = "ndcg@20"
 RUNNING = "running"
@@ -76,12 +76,6 @@ class Trial:
         return trial
 
 
-def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """Return the complete trial with the highest value, the earliest of equals; None without any."""
-    complete = [trial for trial in trials if trial.state == "complete" and trial.value is not None]
-    return max(complete, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
-
-
 class Pruned(Exception):
     """Raised inside a training whose trial has fallen behind, to end it."""
 
@@ -92,14 +86,7 @@ class TimeIsUp(Exception):
 
 @dataclass(frozen=True, eq=False)
 class TuningData:
-    """What trials see of the data: there is no test part in it.
-
-    Attributes:
-        name: what the data is called.
-        fingerprint: of the whole split.
-        train: interactions to learn from.
-        valid: interactions that decide which settings are better.
-    """
+    """What trials see of the data, beside its name and the fingerprint of the split: there is no test part in it."""
 
     name: str
     fingerprint: str
@@ -163,18 +150,45 @@ class Objective:
         Raises:
             TimeIsUp: the deadline has passed; the same call continues.
         """
-        started = time.perf_counter()
-        training = _Training(self, self._folder_for(number, settings), falls_behind)
+        started, folder = time.perf_counter(), self._folder_for(number, settings)
+        history, epochs = TrainingHistory(), 0  # models without epochs are neither pruned nor stopped
+
+        def follow(event: dict[str, Any]) -> None:
+            nonlocal history
+            self.on_event(event)
+            if epochs and event["event"] == "validation":
+                # The log also has what came before a checkpoint that was resumed.
+                history = history_of(read_log(folder))
+                if history.epochs < epochs and falls_behind(history.validations):
+                    raise Pruned
+            # After a validation its checkpoint is still to be written; at the next epoch's event it is there.
+            elif epochs and self.time_is_up:
+                raise TimeIsUp
+
+        state: State = "complete"
+        value, epoch, problem = None, None, ""
         try:
             model = self.method(seed=self.seed, device=self.device, **{**self.fixed, **settings})
-            trial = Trial(number, "complete", settings, *training.complete(model))
+            epochs = model.settings.epochs if isinstance(model, TrainedModel) else 0
+            train, valid = self.data.train, self.data.valid
+            parts = Parts(train, valid, valid.rows(np.arange(0)))
+            history = fit_and_evaluate(
+                model, parts, folder=folder, resume=True, on_event=follow, restart_if_damaged=True
+            ).history
+            if not epochs:
+                value = evaluate(model, valid, metrics=[self.metric], mask="train").metrics[self.metric]
         except Pruned:
-            trial = Trial(number, "pruned", settings, *training.best())
-        except FAILURES as problem:
-            message = " ".join(str(problem).split()) or type(problem).__name__
-            trial = Trial(number, "failed", settings, validations=training.history.validations, problem=message)
+            state = "pruned"
+        except FAILURES as error:
+            state, problem = "failed", " ".join(str(error).split()) or type(error).__name__
+        # Without epochs there is nothing that a validation could have chosen.
+        validations = history.validations if epochs else {}
+        if validations and state != "failed":
+            epoch = max(validations, key=lambda epoch: validations[epoch])
+            value = validations[epoch]
         # A resumed training has seconds behind it that this process did not spend.
-        return replace(trial, seconds=round(max(time.perf_counter() - started, training.history.seconds), 3))
+        seconds = round(max(time.perf_counter() - started, history.seconds), 3)
+        return Trial(number, state, settings, value, epoch, validations, seconds, problem)
 
     def _folder_for(self, number: int, settings: dict[str, Any]) -> Path:
         """Return the folder of a trial; what another trial left behind is removed."""
@@ -185,46 +199,3 @@ class Objective:
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
         return folder
-
-
-class _Training:
-    """One training, followed by its events and ended when that is due."""
-
-    def __init__(self, objective: Objective, folder: Path, falls_behind: Callable[[Validations], bool]) -> None:
-        self.objective, self.folder, self.falls_behind = objective, folder, falls_behind
-        self.history = history_of([])
-        self.epochs = 0  # after which it ends anyway; models without epochs are not stopped either
-
-    def complete(self, model: Model) -> tuple[float, int | None, Validations]:
-        """Return value, epoch and validations once the model is trained."""
-        self.epochs = model.settings.epochs if isinstance(model, TrainedModel) else 0
-        train, valid = self.objective.data.train, self.objective.data.valid
-        parts = Parts(train, valid, valid.rows(np.arange(0)))
-        self.history = fit_and_evaluate(
-            model, parts, folder=self.folder, resume=True, on_event=self.note, restart_if_damaged=True
-        ).history
-        if self.epochs:
-            return self.best()
-        # Without epochs there is nothing that a validation could have chosen.
-        metric = self.objective.metric
-        return evaluate(model, valid, metrics=[metric], mask="train").metrics[metric], None, {}
-
-    def best(self) -> tuple[float, int, Validations]:
-        """Return value, epoch and all validations so far."""
-        validations = self.history.validations
-        epoch = max(validations, key=lambda epoch: validations[epoch])
-        return validations[epoch], epoch, validations
-
-    def note(self, event: dict[str, Any]) -> None:
-        """Follow an event; raise Pruned or TimeIsUp to end the training."""
-        self.objective.on_event(event)
-        if not self.epochs:
-            return
-        if event["event"] == "validation":
-            # The log also has what came before a checkpoint that was resumed.
-            self.history = history_of(read_log(self.folder))
-            if self.history.epochs < self.epochs and self.falls_behind(self.history.validations):
-                raise Pruned
-        # After a validation its checkpoint is still to be written; at the next epoch's event it is there.
-        elif self.objective.time_is_up:
-            raise TimeIsUp

@@ -1,14 +1,13 @@
 """What a search leaves behind for people: the best settings as a configuration, and the trials as a table."""
 
 import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rankformer.files import atomic_path, write_bytes_atomic
+from rankformer.files import atomic_path
 from rankformer.models.registry import MODELS
 from rankformer.runs.configuration import write_configuration
 from rankformer.tuning.objective import Trial
@@ -25,20 +24,13 @@ def write_reports(study: Study, commands: Sequence[str], data: Mapping[str, Any]
         commands: how to search again and how to train, noted in the configuration.
         data: how to read DATA, for the configuration.
     """
-    folder = study.objective.folder
-    write_bytes_atomic(folder / TABLE, table_text(study).encode())
+    headings = ["trial", "state", "value", "epoch", "seconds", *study.space, "problem"]
+    with atomic_path(study.objective.folder / TABLE) as temporary, open(temporary, "w", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, headings, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**asdict(trial), "trial": trial.number, **trial.settings} for trial in study.trials)
     if study.best is not None:
         _write_configuration(study, study.best, commands, data)
-
-
-def table_text(study: Study) -> str:
-    """Return the trials as csv: number, state, value, epoch, seconds, settings and problem."""
-    text = io.StringIO()
-    headings = ["trial", "state", "value", "epoch", "seconds", *study.space, "problem"]
-    writer = csv.DictWriter(text, headings, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**asdict(trial), "trial": trial.number, **trial.settings} for trial in study.trials)
-    return text.getvalue()
 
 
 def document(study: Study, finished: bool) -> dict[str, Any]:
@@ -61,8 +53,7 @@ def document(study: Study, finished: bool) -> dict[str, Any]:
 
 def best_settings(study: Study, best: Trial) -> dict[str, Any]:
     """Return the settings of a trial that are not the model's defaults anyway."""
-    kind = study.objective.method.settings_class
-    chosen = kind(**{**study.objective.fixed, **best.settings})
+    chosen = study.objective.method.settings_class(**{**study.objective.fixed, **best.settings})
     return chosen.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -88,13 +79,12 @@ def _write_configuration(study: Study, best: Trial, commands: Sequence[str], dat
         "",
         *(f"    {command}" for command in commands),
     ]
-    reading = [f"{name} = {json.dumps(value)}" for name, value in data.items() if value is not None]
+    known = MODELS.get(aim.method.name) is aim.method
+    model = aim.method.name if known else f"{aim.method.__module__}:{aim.method.__qualname__}"
+    reading = [f"{name} = {json.dumps(value)}\n" for name, value in data.items() if value is not None]
     with atomic_path(aim.folder / CONFIG) as temporary:
-        known = MODELS.get(aim.method.name) is aim.method
-        model = aim.method.name if known else f"{aim.method.__module__}:{aim.method.__qualname__}"
-        settings, text = best_settings(study, best), "\n".join(comment)
-        write_configuration(temporary, model, settings, seed=aim.seed, comment=text)
+        write_configuration(temporary, model, best_settings(study, best), seed=aim.seed, comment="\n".join(comment))
         if reading:
             # JSON's strings are TOML's, but for one control character that TOML wants escaped.
-            table = "\n".join(["", "[data]", *reading, ""]).replace("\x7f", "\\u007f")
-            temporary.write_text(temporary.read_text(encoding="utf-8") + table, encoding="utf-8")
+            with open(temporary, "a", encoding="utf-8") as stream:
+                stream.writelines(line.replace("\x7f", "\\u007f") for line in ["\n[data]\n", *reading])

@@ -13,11 +13,11 @@ only if a file asks for it: a longer training or a larger model would win withou
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -33,42 +33,25 @@ _PROTOCOL = {"epochs", "schedule", "batch_size", "clip_norm", "validate_every", 
 NOT_SEARCHED = _PROTOCOL | {"embedding_dim", "hidden_dim", "decoder_dim", "output_dim"}
 
 
-@dataclass(frozen=True)
-class Range:
-    """All numbers from `low` to `high`, both included; only integers if both ends are."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    @property
-    def integer(self) -> bool:
-        """Whether only integers are meant."""
-        return isinstance(self.low, int)
-
-    def contains(self, value: Any) -> bool:
-        """Whether a value lies in the range."""
-        return isinstance(value, int | float) and self.low <= value <= self.high
-
-
-@dataclass(frozen=True)
-class Choices:
-    """One of several values."""
-
-    values: tuple[Value, ...]
-
-    def contains(self, value: Any) -> bool:
-        """Whether a value is among the choices; true is not 1."""
-        return any(type(value) is type(choice) and value == choice for choice in self.values)
-
-
-Dimension = Range | Choices
+Dimension = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Dimension]
+
+
+def contains(dimension: Dimension, value: Any) -> bool:
+    """Whether a value is one of the choices (true is not 1), or lies in the range."""
+    if isinstance(dimension, CategoricalDistribution):
+        return any(type(value) is type(choice) and value == choice for choice in dimension.choices)
+    return value is not None and bool(dimension.low <= value <= dimension.high)
 
 
 def to_json(space: Space) -> dict[str, Any]:
     """Return a space as a file for `--space` has it."""
-    return {name: list(each.values) if isinstance(each, Choices) else asdict(each) for name, each in space.items()}
+    return {
+        name: list(each.choices)
+        if isinstance(each, CategoricalDistribution)
+        else {"low": each.low, "high": each.high, "log": each.log}
+        for name, each in space.items()
+    }
 
 
 def space_of(method: type[Model]) -> Space:
@@ -109,7 +92,10 @@ def make_space(method: type[Model], described: Mapping[str, Any], origin: str) -
 
 def _dimension(where: str, described: Any, field: FieldInfo) -> Dimension:
     if isinstance(described, list):
-        return _choices(where, described, field)
+        values = [_checked(where, value, field) for value in described]
+        if len({(type(value), value) for value in values}) < max(2, len(values)):
+            raise ConfigError(f"{where} has the choices {described!r}; expected at least two, each named once")
+        return CategoricalDistribution(values)
     if isinstance(described, dict):
         return _range(where, described, field)
     raise ConfigError(
@@ -118,14 +104,7 @@ def _dimension(where: str, described: Any, field: FieldInfo) -> Dimension:
     )
 
 
-def _choices(where: str, described: list[Any], field: FieldInfo) -> Choices:
-    values = tuple(_checked(where, value, field) for value in described)
-    if len({(type(value), value) for value in values}) < max(2, len(values)):
-        raise ConfigError(f"{where} has the choices {described!r}; expected at least two, each named once")
-    return Choices(values)
-
-
-def _range(where: str, described: dict[str, Any], field: FieldInfo) -> Range:
+def _range(where: str, described: dict[str, Any], field: FieldInfo) -> Dimension:
     known = ["low", "high", "log"]
     for key in described:
         if key not in known:
@@ -143,7 +122,7 @@ def _range(where: str, described: dict[str, Any], field: FieldInfo) -> Range:
         raise ConfigError(f"{where} goes from {low} to {high}; low must be below high")
     if log and low <= 0:
         raise ConfigError(f"{where} starts at {low}; a range with log = true must start above 0")
-    return Range(low, high, log)
+    return IntDistribution(int(low), int(high), log) if kind is int else FloatDistribution(low, high, log)
 
 
 def _checked(where: str, value: Any, field: FieldInfo) -> Value:

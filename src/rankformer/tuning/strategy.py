@@ -1,33 +1,25 @@
-"""The search strategy, by optuna: which settings to try next, and which trainings are not worth continuing.
+"""The search strategy: which settings to try next (optuna's TPE), and which trainings are not worth continuing.
 
-Both are pure functions of the trials so far: the sampler is made anew for each trial from (seed, number), and its
-memory is filled from our own records. So a search that was killed and resumed ends as it would have ended, and nothing
-of optuna's own storages, one of which unpickles, is ever written or read.
+Both are pure functions of the trials so far: the sampler is made anew for each trial from (seed, number), and told all
+trials. So a search that was killed and resumed ends as it would have ended, and nothing of optuna's own storages, one
+of which unpickles, is ever written or read.
 """
 
 import hashlib
+import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rankformer.errors import ConfigError
+import optuna
+from optuna.trial import TrialState, create_trial
+
 from rankformer.tuning.objective import Trial, Validations
-from rankformer.tuning.space import Choices, Dimension, Range, Space
-
-if TYPE_CHECKING:
-    import optuna
+from rankformer.tuning.space import Space, contains
 
 STARTUP_TRIALS = 10  # at random, before the sampler learns from what it saw
 COMPLETE_TRIALS = 4  # before any is pruned
 FIRST_VALIDATIONS = 3  # that every trial may have
-
-
-def require_optuna() -> None:
-    """Raise a ConfigError that names the extra if optuna is not installed; if it is, keep it from logging."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigError(f"tuning needs optuna ({error}); install it with: pip install 'rankformer[tune]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
 def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -41,74 +33,37 @@ def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequen
     """
     if not trials:
         return {name: defaults[name] for name in space}
-    import optuna
-
-    distributions = {name: _distribution(dimension) for name, dimension in space.items()}
-    sampler = optuna.samplers.TPESampler(seed=_seed_of(seed, len(trials)), n_startup_trials=STARTUP_TRIALS)
-    # Defaults outside of the space teach the sampler nothing: it has no place for them.
-    inside = [trial for trial in trials if all(space[name].contains(trial.settings[name]) for name in space)]
-    study = _study_of(inside, distributions, sampler=sampler)
-    asked = study.ask(distributions)
-    return {name: _tidy(space[name], asked.params[name]) for name in space}
-
-
-class Pruner:
-    """Says whether a training falls behind the median of the complete trials at the same epoch."""
-
-    def __init__(self, trials: Sequence[Trial]) -> None:
-        import optuna
-
-        self._pruner = optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_TRIALS, n_warmup_steps=0)
-        self._study = _study_of(trials, {}, pruner=self._pruner)
-
-    def falls_behind(self, validations: Validations) -> bool:
-        """Whether to stop a training with these values, by epoch."""
-        from optuna.trial import TrialState, create_trial
-
-        if len(validations) < FIRST_VALIDATIONS:
-            return False
-        running = create_trial(state=TrialState.RUNNING, intermediate_values=dict(validations))
-        return self._pruner.prune(self._study, running)
-
-
-def _study_of(
-    trials: Sequence[Trial], distributions: "dict[str, optuna.distributions.BaseDistribution]", **options: Any
-) -> "optuna.Study":
-    require_optuna()
-    import optuna
-    from optuna.trial import TrialState, create_trial
-
-    states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-    study = optuna.create_study(direction="maximize", **options)
+    # Neighbouring seeds of the sampler's generator are not independent of each other; those of a hash are.
+    digest = hashlib.sha256(f"{seed} {len(trials)}".encode()).digest()
+    sampler = optuna.samplers.TPESampler(seed=int.from_bytes(digest[:4]), n_startup_trials=STARTUP_TRIALS)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
     for trial in trials:
-        known = create_trial(
-            state=states[trial.state],
-            value=trial.value,
-            params={name: trial.settings[name] for name in distributions},
-            distributions=distributions,
-            intermediate_values=dict(trial.validations),
-        )
-        study.add_trial(known)
-    return study
+        # Defaults outside of the space teach the sampler nothing: it has no place for them.
+        if all(contains(dimension, trial.settings[name]) for name, dimension in space.items()):
+            known = create_trial(
+                state=STATES[trial.state],
+                value=trial.value,
+                params={name: trial.settings[name] for name in space},
+                distributions=dict(space),
+                intermediate_values=dict(trial.validations),
+            )
+            study.add_trial(known)
+    asked = study.ask(dict(space)).params
+    return {name: _tidy(asked[name], space[name]) for name in space}
 
 
-def _distribution(dimension: Dimension) -> "optuna.distributions.BaseDistribution":
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+def falls_behind(trials: Sequence[Trial], validations: Validations) -> bool:
+    """Whether the best of these validations is below the median of the complete trials at the same epoch."""
+    complete = [trial.validations for trial in trials if trial.state == "complete"]
+    if len(complete) < COMPLETE_TRIALS or len(validations) < FIRST_VALIDATIONS:
+        return False
+    others = [values[max(validations)] for values in complete if max(validations) in values]
+    return bool(others) and max(validations.values()) < statistics.median(others)
 
-    if isinstance(dimension, Choices):
-        return CategoricalDistribution(dimension.values)
-    if dimension.integer:
-        return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
-    return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
-
-def _tidy(dimension: Dimension, value: Any) -> Any:
+def _tidy(value: Any, dimension: Any) -> Any:
     """Return a float with three digits; more of them would only be noise in a configuration file."""
-    if not isinstance(dimension, Range) or dimension.integer:
+    if not isinstance(dimension, optuna.distributions.FloatDistribution):
         return value
     return min(max(float(f"{value:.3g}"), dimension.low), dimension.high)
-
-
-def _seed_of(seed: int, number: int) -> int:
-    # Neighbouring seeds of the sampler's generator are not independent of each other; those of a hash are.
-    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])

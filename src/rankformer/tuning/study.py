@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import write_bytes_atomic
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
-from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial, best_of
+from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial
 from rankformer.tuning.space import Space, to_json
-from rankformer.tuning.strategy import Pruner, propose
+from rankformer.tuning.strategy import falls_behind, propose
 
 FORMAT = 1
 STUDY, LOCK = "study.json", "study.lock"
@@ -50,8 +51,9 @@ class Study:
 
     @property
     def best(self) -> Trial | None:
-        """The best complete trial."""
-        return best_of(self.trials)
+        """The complete trial with the highest value, the earliest of equals; None without any."""
+        complete = [trial for trial in self.trials if trial.state == "complete"]
+        return max(complete, key=lambda trial: trial.value or 0.0, default=None)
 
     def identity(self) -> dict[str, Any]:
         """Return what makes this search the one it is; a folder with another one is refused."""
@@ -73,11 +75,11 @@ class Study:
             raise RunFolderError(f"{self.path} is not a search that this version can read; choose another --out")
         self._check_identity(content.get("identity", {}))
         try:
-            self.trials[:] = [Trial.from_json(each) for each in content["trials"]]
+            self.trials[:] = map(Trial.from_json, content["trials"])
+            if [trial.number for trial in self.trials] != list(range(len(self.trials))):
+                raise RunFolderError("its trials are not in order")
         except RunFolderError as error:
             raise RunFolderError(f"{self.path}: {error}; choose another --out") from error
-        if [trial.number for trial in self.trials] != list(range(len(self.trials))):
-            raise RunFolderError(f"{self.path}: its trials are not in order; choose another --out")
 
     def search(self, count: int, on_trial: Callable[[Trial], None] = lambda trial: None) -> bool:
         """Search until there are `count` trials; return whether there are, False when the time was up before.
@@ -93,7 +95,7 @@ class Study:
                 return False
             settings = propose(self.space, defaults, aim.seed, self.trials)
             try:
-                trial = aim.run(len(self.trials), settings, Pruner(self.trials).falls_behind)
+                trial = aim.run(len(self.trials), settings, partial(falls_behind, self.trials))
             except TimeIsUp:
                 return False
             self.trials.append(trial)
@@ -116,11 +118,17 @@ class Study:
     def _check_identity(self, found: dict[str, Any]) -> None:
         wanted = json.loads(json.dumps(self.identity()))  # as it is after a trip to disk
         for key in {**wanted, **found}:
-            if wanted.get(key) != found.get(key):
-                raise RunFolderError(
-                    f"{self.path} is another search: its {key} is {_difference(found.get(key), wanted.get(key))}; "
-                    "use the same as before, or another --out"
-                )
+            theirs, ours = found.get(key), wanted.get(key)
+            if theirs == ours:
+                continue
+            if isinstance(theirs, dict) and isinstance(ours, dict):
+                keys = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+                theirs, ours = ({name: each[name] for name in keys if name in each} for each in (theirs, ours))
+            shown, wished = (f"{text[:77]}..." if len(text) > 80 else text for text in map(json.dumps, (theirs, ours)))
+            raise RunFolderError(
+                f"{self.path} is another search: its {key} is {shown}, this one's is {wished}; "
+                "use the same as before, or another --out"
+            )
 
 
 @contextmanager
@@ -133,8 +141,12 @@ def open_study(objective: Objective, space: Space) -> Iterator[Study]:
     folder = objective.folder
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file; --out needs a folder, choose another name")
-    _refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / STUDY).exists():
+        # Beside a search other people's files may stay; a folder with nothing but them is not ours.
+        for entry in sorted(folder.iterdir()):
+            if entry.name not in (LOCK, RUNNING) and not (entry.name.startswith(".") and entry.name.endswith(".tmp")):
+                raise RunFolderError(f"{folder} holds other files ({entry.name}) and no search; choose another --out")
     with open(folder / LOCK, "wb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,25 +155,3 @@ def open_study(objective: Objective, space: Space) -> Iterator[Study]:
         study = Study(objective, space)
         study.load()
         yield study
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Refuse a folder with other people's files and no search; beside a search they may stay."""
-    if not folder.is_dir() or (folder / STUDY).exists():
-        return
-    for entry in sorted(folder.iterdir()):
-        if entry.name not in (LOCK, RUNNING) and not (entry.name.startswith(".") and entry.name.endswith(".tmp")):
-            raise RunFolderError(f"{folder} holds other files ({entry.name}) and no search; choose another --out")
-
-
-def _difference(found: Any, wanted: Any) -> str:
-    """Return both values in words; of two tables only what differs."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
-        found, wanted = ({key: each[key] for key in keys if key in each} for each in (found, wanted))
-    return f"{_short(found)}, this one's is {_short(wanted)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
