@@ -70,8 +70,9 @@ class Model(ABC):
         return declare
 
     def __init_subclass__(cls) -> None:
-        if hasattr(cls.__init__, "settings_class"):
-            cls.settings_class = cls.__init__.settings_class
+        declared = getattr(vars(cls).get("__init__"), "settings_class", None)
+        if declared is not None:
+            cls.settings_class = declared
         if "settings_class" in vars(cls):  # what `help` and completion show
             fields = cls.settings_class.model_fields.items()
             cls.__signature__ = Signature(  # type: ignore[attr-defined]
