@@ -173,7 +173,7 @@ def test_adjacency_lists(tmp_path):
 @given(st.lists(st.lists(st.text("ab1é", min_size=1, max_size=3), max_size=4), max_size=6), st.booleans())
 def test_tokens_are_those_of_split(lines, ends_with_newline):
     block = "\n".join("  ".join(line) for line in lines) + ("\n" if ends_with_newline else "")
-    tokens, counts = _tokenize_block(block.encode())
+    tokens, counts = _tokenize_block(block)
     expected = [line.split() for line in block.splitlines()]
     assert tokens.to_pylist() == [token for line in expected for token in line]
     assert counts[: len(expected)].tolist() == [len(line) for line in expected]
