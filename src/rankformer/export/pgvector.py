@@ -15,12 +15,11 @@ from typing import Any, TextIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rankformer.errors import ConfigError, DataError
-from rankformer.export.base import Target, extra_module
 from rankformer.export.contents import Contents, Tables, VectorTable
 from rankformer.export.postgres_text import END, format_ids, format_rows, parse_rows, sql_type_of
+from rankformer.export.targets import Indices, Target, extra_module
 
 MAX_DIMENSION, MAX_INDEXED_DIMENSION = 16_000, 2_000  # of pgvector's type `vector`, and of its index over it
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -45,7 +44,6 @@ class PgVector(Target):
         self.dsn = dsn
 
     def write(self, contents: Contents, folder: Path) -> None:
-        """Write the stream."""
         dimension = contents.metadata["dimension"]
         if dimension > MAX_DIMENSION:
             raise DataError(f"dimension {dimension}: pgvector holds at most {MAX_DIMENSION}; train with fewer")
@@ -68,7 +66,7 @@ class PgVector(Target):
                     tables[found[1]] = parse_rows(data, sql_types[found[1]])
         return Tables(*(tables[name] for name in self.names))
 
-    def searches(self, folder: Path, tables: Tables, users: NDArray[np.int64], k: int) -> dict[str, NDArray[np.int64]]:
+    def searches(self, folder: Path, tables: Tables, users: Indices, k: int) -> dict[str, Indices]:
         """Return what the rows of the stream give, and what a server finds if one was named."""
         found = super().searches(folder, tables, users, k)
         if self.dsn is not None:
@@ -76,9 +74,7 @@ class PgVector(Target):
                 found |= self._search_on_server(self.dsn, stream, tables, users, k)
         return found
 
-    def _search_on_server(
-        self, dsn: str, stream: TextIO, tables: Tables, users: NDArray[np.int64], k: int
-    ) -> dict[str, NDArray[np.int64]]:
+    def _search_on_server(self, dsn: str, stream: TextIO, tables: Tables, users: Indices, k: int) -> dict[str, Indices]:
         """Return the (b, k) items that a server finds by `<#>`, under the server's name and versions.
 
         The tables are loaded as temporary ones in a transaction that is rolled back; nobody else ever sees them.
