@@ -75,12 +75,8 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 def not_utf8(path: Path) -> DataError:
     """Return the error for a file that is not UTF-8, with the first line at fault."""
-    where = "the text"
     with open_bytes(path) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                where = f"line {number}"
-                break
+        bad = (number for number, line in enumerate(stream, 1) if line.decode(errors="ignore").encode() != line)
+        number = next(bad, None)
+    where = "the text" if number is None else f"line {number}"
     return DataError(f"{path.name}: {where} is not UTF-8; save the file as UTF-8")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.csv
@@ -79,7 +80,7 @@ def _records(path: Path, delimiter: str, quoted: bool, strict: bool = False) -> 
     last, begin = 0, 1
     try:
         with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-            quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
             reader = csv.reader(text, delimiter=delimiter, quoting=quoting, strict=strict)
             for row in reader:
                 if row:

@@ -23,13 +23,12 @@ PAIR_COLUMNS = ("user", "item", "weight", "time")
 
 @dataclass(frozen=True)
 class TokenLines:
-    """The tokens of a file in order, and of each line that has any: its number, its tokens' number, its first one."""
+    """The lines of a file that have tokens: the tokens of each (lists of strings), how many, and its line number."""
 
     name: str
     tokens: pa.ChunkedArray
-    numbers: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    numbers: NDArray[np.int64]
 
     def where(self, line: int) -> str:
         """Return the name of the file and the number of a line, which is counted from 0 here."""
@@ -37,7 +36,7 @@ class TokenLines:
 
     def quote(self, line: int) -> str:
         """Return the tokens of a line, counted from 0, for an error message."""
-        return repr(clip(" ".join(self.tokens.slice(self.starts[line], min(self.sizes[line], 40)).to_pylist())))
+        return repr(clip(" ".join(self.tokens[line].values[:40].to_pylist())))
 
     def table(self, columns: dict[str, pa.ChunkedArray], line_numbers: NDArray[np.int64]) -> RawTable:
         """Return columns of which each row stands on the line of that number."""
@@ -54,7 +53,7 @@ def parse_txt(lines: TokenLines) -> RawTable:
         )
     if (lines.sizes == 2).all():
         return parse_pairs(lines)
-    users = lines.tokens.take(pa.array(lines.starts))
+    users = pc.list_element(lines.tokens, 0)
     if pc.count_distinct(users).as_py() < len(users):
         # Adjacency lists have one line per user, so this is more likely a file of pairs with a damaged line.
         odd = int(np.flatnonzero(lines.sizes != 2)[0])
@@ -75,56 +74,50 @@ def parse_pairs(lines: TokenLines) -> RawTable:
             f"{lines.where(wrong[0])} has {lines.sizes[wrong[0]]} fields where {expected} were expected: "
             f"{lines.quote(wrong[0])}; fix or drop it"
         )
-    columns = {PAIR_COLUMNS[field]: lines.tokens.take(pa.array(lines.starts + field)) for field in range(size)}
+    columns = {PAIR_COLUMNS[field]: pc.list_element(lines.tokens, field) for field in range(size)}
     return lines.table(columns, lines.numbers)
 
 
 def parse_adjacency(lines: TokenLines) -> RawTable:
     """Return one row per item on each user's line."""
-    good = pc.match_substring_regex(lines.tokens, "^[0-9]+$")
+    tokens = pc.list_flatten(lines.tokens)
+    line_of_token = np.repeat(np.arange(len(lines.sizes)), lines.sizes)
+    good = pc.match_substring_regex(tokens, "^[0-9]+$")
     if not pc.all(good).as_py():
         position = pc.index(good, False).as_py()
-        line = int(np.searchsorted(lines.starts, position, side="right")) - 1
+        line = int(line_of_token[position])
         raise DataError(
-            f"{lines.where(line)}: {clip(lines.tokens[position].as_py())!r} is not an integer from 0; adjacency lists "
+            f"{lines.where(line)}: {clip(tokens[position].as_py())!r} is not an integer from 0; adjacency lists "
             f"are `user item item ...` and pairs have two fields a line: {lines.quote(line)}"
         )
-    is_item = np.ones(len(lines.tokens), dtype=bool)
-    is_item[lines.starts] = False
+    is_item = np.diff(line_of_token, prepend=-1) == 0
     if not is_item.any():
         raise DataError(f"{lines.name} has users but no items; expected `user item item ...` on each line")
-    per_user = lines.sizes - 1
-    users = lines.tokens.take(pa.array(np.repeat(lines.starts, per_user)))
-    columns = {"user": users, "item": lines.tokens.filter(pa.array(is_item))}
-    return lines.table(columns, np.repeat(lines.numbers, per_user))
+    line_of_item = line_of_token[is_item]
+    users = pc.list_element(lines.tokens, 0).take(pa.array(line_of_item))
+    return lines.table({"user": users, "item": tokens.filter(pa.array(is_item))}, lines.numbers[line_of_item])
 
 
 def read(path: Path, _named: Collection[str], _header: bool | None, *, parse: Callable[..., RawTable]) -> RawTable:
     """Return the table that `parse` (of those above) makes of the lines of a file."""
-    chunks: list[pa.Array] = []
-    counts = [np.empty(0, dtype=np.int64)]
+    blocks: list[pa.Array] = []
     with open_bytes(path) as stream:
         while block := stream.read(BLOCK_BYTES) + stream.readline():  # whole lines
             try:
                 # A byte order mark is not part of the first id.
-                tokens, per_line = _tokenize_block(block.decode("utf-8" if chunks else "utf-8-sig"))
+                blocks.append(_tokenize(block.decode("utf-8" if blocks else "utf-8-sig")))
             except UnicodeDecodeError:
                 raise not_utf8(path) from None
-            chunks.append(tokens)
-            counts.append(per_line)
-    sizes = np.concatenate(counts)
-    filled = np.flatnonzero(sizes)
-    if not len(filled):
+    tokens = pa.chunked_array(blocks, type=pa.list_(pa.string()))
+    filled = pc.is_valid(tokens)
+    if not pc.any(filled).as_py():
         raise DataError(f"{path.name} holds only blank lines; expected `user item` on each line")
-    sizes = sizes[filled]
-    tokens = pa.chunked_array(chunks, type=pa.string())
-    return parse(TokenLines(path.name, tokens, filled + 1, sizes, np.cumsum(sizes) - sizes))
+    tokens = tokens.filter(filled)
+    sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
+    return parse(TokenLines(path.name, tokens, sizes, np.flatnonzero(filled.to_numpy()) + 1))
 
 
-def _tokenize_block(block: str) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the tokens of some whole lines and their number per line, without a Python loop over lines."""
+def _tokenize(block: str) -> pa.Array:
+    """Return the tokens of each of some whole lines, null for a blank one, without a Python loop over lines."""
     lines = pc.ascii_trim_whitespace(pc.split_pattern(pa.array([block.removesuffix("\n")]), "\n").flatten())
-    split = pc.ascii_split_whitespace(lines)  # of a blank line one empty token
-    tokens = split.flatten()
-    sizes = pc.subtract(pc.list_value_length(split), pc.equal(lines, "").cast(pa.int32()))
-    return tokens.filter(pc.not_equal(tokens, "")), sizes.to_numpy().astype(np.int64)
+    return pc.ascii_split_whitespace(pc.replace_with_mask(lines, pc.equal(lines, ""), pa.scalar(None, pa.string())))
