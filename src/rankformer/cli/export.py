@@ -1,6 +1,5 @@
 """`rankformer export`: the embeddings of a run for other programs."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,7 @@ def export(
     with busy("exporting"):
         metadata, test = export_run(run, target, None if to_stdout else out, overwrite)
     if json:
-        show_json({"out": str(out), "metadata": metadata, "self_test": asdict(test)})
+        show_json({"out": str(out), "metadata": metadata, "self_test": test._asdict()})
         return
     line = (
         f"exported {metadata['num_users']:,} users and {metadata['num_items']:,} items of dimension "

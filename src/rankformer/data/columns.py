@@ -1,7 +1,7 @@
 """From a table with any column names to the user, item, time, weight and title columns of a log."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,60 +152,47 @@ def _ids(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.Chu
 
 
 def _numbers(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as finite numbers, or name the first row that cannot be one."""
-    convert, expected = _NUMBERS[role]
-    values = convert(column)
-    if _is_finite(values):
+    """Return a column of times or weights as finite numbers, or name the first row that cannot be one."""
+    values = _finite(role, column)
+    if values is not None:
         return pa.array(values)
     # The shortest beginning of the column that cannot be used ends in the row at fault.
-    row = bisect_left(range(len(column)), True, key=lambda end: not _is_finite(convert(column.slice(0, end + 1))))
+    row = bisect_left(range(len(column)), True, key=lambda end: _finite(role, column.slice(0, end + 1)) is None)
     value = column[row].as_py()
     found = repr(clip(value)) if isinstance(value, str) else str(value)
+    expected = "a finite number or an ISO date" if role == "time" else "a finite number"
     raise DataError(
         f"{raw.name} {raw.locate(row)}: {role} {found} in column {name!r} is not {expected}; fix it, or name another "
         f"column with {role}=... (--{role}-column; an empty name reads none)"
     )
 
 
-def _is_finite(values: NDArray[Any] | None) -> bool:
-    return values is not None and bool(np.isfinite(values).all())
+def _finite(role: str, column: pa.ChunkedArray) -> NDArray[Any] | None:
+    """Return weights as float32 and times as int64 or float64, or None if one is missing, not finite or no number.
 
-
-def _as_weights(column: pa.ChunkedArray) -> NDArray[Any] | None:
-    numbers = _cast(column, pa.float64())
-    with np.errstate(over="ignore"):
-        return None if numbers is None else numbers.to_numpy().astype(np.float32)
-
-
-def _as_times(column: pa.ChunkedArray) -> NDArray[Any] | None:
-    """Return int64 or float64 numbers; dates and ISO strings become microseconds since 1970 (UTC)."""
-    if column.null_count:
-        return None
+    Times that are dates or ISO strings become microseconds since 1970 (UTC).
+    """
     kind = column.type
     targets: list[Any] = [pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if role == "weight" or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        targets = [pa.float64()]
+    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         targets = [pa.timestamp("us", getattr(kind, "tz", None))]
     elif not pa.types.is_string(kind):
-        targets = [pa.float64()] if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else [pa.int64()]
+        targets = [pa.int64()]
+    if pa.types.is_string(kind):
+        column = pc.utf8_trim_whitespace(column)
     for target in targets:
-        numbers = _cast(column, target, safe=not pa.types.is_timestamp(target))
-        if numbers is not None:
-            values: NDArray[Any] = (numbers.cast(pa.int64()) if pa.types.is_timestamp(target) else numbers).to_numpy()
-            return values
+        is_date = pa.types.is_timestamp(target)
+        try:
+            numbers = column.cast(target, safe=role == "time" and not is_date)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+        values = (numbers.cast(pa.int64()) if is_date else numbers).to_numpy()  # a missing value becomes NaN
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32) if role == "weight" else values
+        return values if np.isfinite(values).all() else None
     return None
 
 
-def _cast(column: pa.ChunkedArray, target: pa.DataType, safe: bool = False) -> pa.ChunkedArray | None:
-    if pa.types.is_string(column.type):
-        column = pc.utf8_trim_whitespace(column)
-    try:
-        return column.cast(target, safe=safe)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-
-
 _CONVERT = {"user": _ids, "item": _ids, "time": _numbers, "weight": _numbers}
-_NUMBERS: dict[str, tuple[Callable[[pa.ChunkedArray], NDArray[Any] | None], str]] = {
-    "time": (_as_times, "a finite number or an ISO date"),
-    "weight": (_as_weights, "a finite number"),
-}

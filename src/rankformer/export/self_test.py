@@ -1,7 +1,7 @@
 """The test that an export answers as the run does, made on the files after they were written."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,7 @@ USERS, LENGTH, SEED = 100, 20, 0
 TOLERANCE = 1e-6  # of |z_u| |z_i|, the size that the rounding of an inner product in 32 bits goes with
 
 
-@dataclass(frozen=True)
-class SelfTest:
+class SelfTest(NamedTuple):
     """What was compared and found equal.
 
     Attributes:
