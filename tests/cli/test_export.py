@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from rankformer.export import numpy_arrays
-from rankformer.export.numpy_arrays import NumpyArrays
+from rankformer.export import targets
+from rankformer.export.targets import NumpyArrays
 
 from .conftest import CLICK_COLUMNS
 
@@ -62,7 +62,7 @@ def test_a_failed_self_test_is_our_mistake(cli, finished, tmp_path, monkeypatch)
             super().write(contents, folder)
             np.save(folder / "items.npy", contents.tables.items.vectors[::-1])
 
-    monkeypatch.setattr(numpy_arrays, "NumpyArrays", Mangled)
+    monkeypatch.setattr(targets, "NumpyArrays", Mangled)
     outcome = cli("export", finished, "--to", "numpy", "--out", tmp_path / "out")
     assert outcome.code == 1
     assert "failed its self-test" in outcome.error

@@ -82,10 +82,11 @@ def test_drop_duplicates_invents_no_weights():
 
 
 def test_drop_duplicates_within_parts():
-    log = log_of([(0, 0), (0, 0), (1, 0), (0, 0)], weights=np.array([1, 2, 3, 4], dtype=np.float32))
-    merged = log.drop_duplicates(np.array([0, 0, 1, 1]))
+    weights, labels = np.array([1, 2, 3, 4], dtype=np.float32), np.array([0, 0, 1, 1], dtype=np.int8)
+    merged = log_of([(0, 0), (0, 0), (1, 0), (0, 0)], weights=weights, labels=labels).drop_duplicates()
     assert raw_pairs(merged) == [(0, 0), (1, 0), (0, 0)]
     assert merged.weights.tolist() == [3, 3, 4]
+    assert merged.labels.tolist() == [0, 1, 1]
 
 
 def test_min_weight_keeps_the_border_and_drops_vanished_ids():

@@ -5,11 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankformer.data.splits import split_rows
+from rankformer.data.splits import split_labels
 from rankformer.errors import ConfigError, DataError
 
 ROWS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12)), max_size=80)
 KINDS = st.sampled_from(["random", "random-per-user", "last", "time"])
+
+
+def split_rows(*arguments, **options):
+    """Return the row numbers of train, valid and test."""
+    labels = split_labels(*arguments, **options)
+    return tuple(np.flatnonzero(labels == part) for part in range(3))
 
 
 def arrays(rows):

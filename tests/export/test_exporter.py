@@ -9,9 +9,8 @@ import torch
 
 from rankformer.errors import ConfigError, DataError, RankformerError, RunFolderError
 from rankformer.export import TARGETS
-from rankformer.export.exporter import export_run, make_target, target_class
-from rankformer.export.numpy_arrays import NumpyArrays
-from rankformer.export.publish import METADATA
+from rankformer.export.exporter import METADATA, export_run, make_target, target_class
+from rankformer.export.targets import NumpyArrays
 
 from .conftest import ITEMS, USERS, needed, odd_items
 from .test_postgres_text import KINDS

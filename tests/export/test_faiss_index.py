@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rankformer.export.exporter import export_run
-from rankformer.export.faiss_index import FaissIndex
+from rankformer.export.targets import FaissIndex
 
 from .conftest import DIMENSION, ITEMS, make_run, needed
 

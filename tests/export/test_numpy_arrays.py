@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rankformer.export.exporter import export_run
-from rankformer.export.numpy_arrays import NumpyArrays
+from rankformer.export.targets import NumpyArrays
 
 from .conftest import make_run
 

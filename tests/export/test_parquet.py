@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankformer.export.exporter import export_run
-from rankformer.export.parquet import ParquetFiles
+from rankformer.export.targets import ParquetFiles
 
 from .conftest import DIMENSION, make_run, odd_items
 

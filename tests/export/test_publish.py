@@ -7,9 +7,9 @@ import stat
 import pytest
 
 from rankformer.errors import ConfigError
-from rankformer.export.numpy_arrays import NumpyArrays
+from rankformer.export.exporter import building, check_path, publish
 from rankformer.export.pgvector import PgVector
-from rankformer.export.publish import building, check_path, publish
+from rankformer.export.targets import NumpyArrays
 
 
 def make_export(folder, metadata="metadata.json"):
@@ -59,7 +59,7 @@ def test_a_folder_is_put_in_place(tmp_path, before):
     if before == "an export":
         target.parent.mkdir()
         make_export(target)
-    with building(target.parent, "out") as folder:
+    with building(target) as folder:
         (folder / "new").write_text("new")
         publish(folder, target)
     assert [path.name for path in target.parent.iterdir()] == ["out"]
@@ -71,7 +71,7 @@ def test_a_folder_is_put_in_place(tmp_path, before):
 
 def test_a_file_is_put_in_place(tmp_path):
     (tmp_path / "out.sql").write_text("old")
-    with building(tmp_path, "out.sql") as folder:
+    with building(tmp_path / "out.sql") as folder:
         (folder / "export.sql").write_text("new")
         publish(folder / "export.sql", tmp_path / "out.sql")
     assert [path.name for path in tmp_path.iterdir()] == ["out.sql"]
@@ -80,7 +80,7 @@ def test_a_file_is_put_in_place(tmp_path):
 
 def test_a_failure_leaves_nothing_behind(tmp_path):
     def stopped_halfway():
-        with building(tmp_path, "out") as folder:
+        with building(tmp_path / "out") as folder:
             (folder / "half").write_text("half")
             raise KeyboardInterrupt
 
@@ -98,7 +98,7 @@ def test_a_failed_rename_brings_the_old_export_back(tmp_path, monkeypatch):
         rename(source, destination)
 
     monkeypatch.setattr(os, "rename", full_disk)
-    with pytest.raises(OSError, match="no space left"), building(tmp_path, "out") as folder:
+    with pytest.raises(OSError, match="no space left"), building(tmp_path / "out") as folder:
         publish(folder, target)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (target / "items.npy").read_text() == "old"

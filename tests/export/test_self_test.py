@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from rankformer.errors import RankformerError, UserError
-from rankformer.export.base import write_parquet
 from rankformer.export.contents import Contents, Tables, VectorTable, read_contents
-from rankformer.export.numpy_arrays import NumpyArrays
-from rankformer.export.parquet import ParquetFiles
 from rankformer.export.self_test import count_ties, self_test
+from rankformer.export.targets import NumpyArrays, ParquetFiles, write_parquet
 from rankformer.scoring.embeddings import Embeddings
 
 from .conftest import ITEMS, odd_items

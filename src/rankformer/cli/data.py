@@ -8,36 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, add_command, help_of, show, show_json, show_table
 from rankformer.cli.progress import busy, download_progress
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rankformer.data.registry import Dataset
 
-LIST_EXAMPLE = "Example:  rankformer data list"
-INFO_EXAMPLES = """Examples:
-
-rankformer data info demo
-
-rankformer data info clicks.csv --user-column visitor --item-column product --split last --time-column at
-"""
-SPLIT_EXAMPLE = """Example:
-
-rankformer data split clicks.csv --out clicks-split --split random-per-user --parts 0.8,0.1,0.1 --as parquet
-"""
-CONVERT_EXAMPLE = "Example:  rankformer data convert clicks.csv --out clicks.parquet --duplicates merge"
-DOWNLOAD_EXAMPLE = "Example:  rankformer data download epinions"
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    group = typer.Typer(help="List, inspect, split, convert and download data.", epilog=LIST_EXAMPLE)
-    group.command(name="list", help=help_of(list_datasets), epilog=LIST_EXAMPLE)(list_datasets)
-    group.command(name="info", help=help_of(info), epilog=INFO_EXAMPLES)(takes_data_options(info))
-    group.command(name="split", help=help_of(split), epilog=SPLIT_EXAMPLE)(takes_data_options(split))
-    group.command(name="convert", help=help_of(convert), epilog=CONVERT_EXAMPLE)(takes_data_options(convert))
-    group.command(name="download", help=help_of(download), epilog=DOWNLOAD_EXAMPLE)(download)
+    example = "Example:  rankformer data list"
+    group = typer.Typer(help="List, inspect, split, convert and download data.", epilog=example)
+    group.command(name="list", help=help_of(list_datasets), epilog=example)(list_datasets)
+    for command in (info, split, convert, download):
+        add_command(group, command)
     app.add_typer(group, name="data")
 
 
@@ -52,20 +37,14 @@ def list_datasets(json: JsonFlag = False) -> None:
     if json:
         show_json({"datasets": rows})
         return
-    show_table(
-        ("name", "users x items", "interactions", "here", "from"),
-        [
-            (
-                row["name"],
-                f"{row['users']:,} x {row['items']:,}",
-                f"{row['interactions']:,}",
-                _presence(row),
-                row["homepage"].removeprefix("https://"),
-            )
-            for row in rows
-        ],
-        numbers=("users x items", "interactions"),
-    )
+    cells = []
+    for row in rows:
+        absent = "no" if row["downloadable"] else "no, own files only"
+        here = ("yes" if row["folder"] else "built in") if row["present"] else absent
+        size, homepage = f"{row['users']:,} x {row['items']:,}", row["homepage"].removeprefix("https://")
+        cells.append((row["name"], size, f"{row['interactions']:,}", here, homepage))
+    numbers = ("users x items", "interactions")
+    show_table(("name", *numbers, "here", "from"), cells, numbers=numbers)
     show("download one with:  rankformer data download NAME")
 
 
@@ -90,16 +69,14 @@ def _dataset_row(dataset: "Dataset") -> dict[str, Any]:
     }
 
 
-def _presence(row: dict[str, Any]) -> str:
-    if row["folder"] is not None:
-        return "yes"
-    if row["present"]:
-        return "built in"
-    return "no" if row["downloadable"] else "no, own files only"
-
-
+@takes_data_options
 def info(data: DataArgument, json: JsonFlag = False, *, options: dict[str, Any]) -> None:
-    """Show sizes, density, duplicates, degrees, overlaps, cold ids and the fingerprint of the split of DATA."""
+    """Show sizes, density, duplicates, degrees, overlaps, cold ids and the fingerprint of the split of DATA.
+
+    Examples:
+        rankformer data info demo
+        rankformer data info clicks.csv --user-column visitor --item-column product --split last --time-column at
+    """
     from rankformer.data.summary import summary_of
 
     source = data_source(data, options)
@@ -138,6 +115,7 @@ def _show_summary(summary: dict[str, Any]) -> None:
     )
 
 
+@takes_data_options
 def split(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New folder for train, valid and test files.")],
@@ -151,6 +129,9 @@ def split(
     """Write DATA as train, valid and test files with its own ids, and split.json that says how it was split.
 
     The folder can be used as DATA. An empty part has no file.
+
+    Examples:
+        rankformer data split clicks.csv --out clicks-split --split random-per-user --parts 0.8,0.1,0.1 --as parquet
     """
     from rankformer.data.writers import check_writable, write_table
     from rankformer.files import write_bytes_atomic
@@ -176,6 +157,7 @@ def split(
         show(f"wrote {counts} to {out}", f"train on it:  rankformer train {out} --out RUN")
 
 
+@takes_data_options
 def convert(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A csv, tsv, parquet or jsonl file.")],
@@ -183,7 +165,11 @@ def convert(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Write all interactions of DATA to one file; of split data, train comes first and test last."""
+    """Write all interactions of DATA to one file; of split data, train comes first and test last.
+
+    Examples:
+        rankformer data convert clicks.csv --out clicks.parquet --duplicates merge
+    """
     from rankformer.data.writers import check_writable, write_table
 
     check_writable(out)
@@ -204,7 +190,11 @@ def download(
     to: Annotated[Path | None, typer.Option(metavar="DIR", help="Put it in DIR/NAME instead of the cache.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Download the files of a dataset and check them; an interrupted download continues where it stopped."""
+    """Download the files of a dataset and check them; an interrupted download continues where it stopped.
+
+    Examples:
+        rankformer data download epinions
+    """
     from rankformer.data.download import download_dataset
 
     with download_progress() as progress:

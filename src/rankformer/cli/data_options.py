@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -11,67 +11,43 @@ from rankformer.errors import ConfigError
 if TYPE_CHECKING:
     from rankformer.data.source import DataSource
 
-PANEL = "How to read DATA"
-
 DataArgument = Annotated[
     str, typer.Argument(metavar="DATA", help="A registered name, a folder with train/valid/test files, or one file.")
 ]
 
-
-def _flag(name: str, metavar: str, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=help, rich_help_panel=PANEL, show_default=False)
-
-
-def _column(role: str, help: str) -> Any:
-    return _flag(f"--{role}-column", "NAME", f"Column with the {help}.")
-
-
-def data_options(
-    format: Annotated[
-        str | None, _flag("--format", "NAME", "Format of the files when their extension does not say.")
-    ] = None,
-    user: Annotated[str | None, _column("user", "user ids")] = None,
-    item: Annotated[str | None, _column("item", "item ids")] = None,
-    time: Annotated[str | None, _column("time", "times; an empty name reads none")] = None,
-    weight: Annotated[str | None, _column("weight", "weights; an empty name reads none")] = None,
-    title: Annotated[str | None, _column("title", "item titles; an empty name reads none")] = None,
-    header: Annotated[
-        bool | None, _flag("--header/--no-header", "", "Whether csv and tsv files have a header (default: detected).")
-    ] = None,
-    duplicates: Annotated[
-        str | None, _flag("--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one.")
-    ] = None,
-    min_weight: Annotated[
-        float | None, _flag("--min-weight", "W", "Smallest weight that counts as an interaction.")
-    ] = None,
-    k_core: Annotated[
-        int | None, _flag("--k-core", "K", "Distinct items that each user must have, and distinct users each item.")
-    ] = None,
-    split: Annotated[
-        str | None, _flag("--split", "KIND", "How to split one log: random, random-per-user, last or time.")
-    ] = None,
-    parts: Annotated[
-        str | None, _flag("--parts", "A,B,C", "Shares of train, valid and test, such as 0.7,0.1,0.2.")
-    ] = None,
-    split_seed: Annotated[int | None, _flag("--split-seed", "N", "Seed of the random splits.")] = None,
-) -> dict[str, Any]:
-    """Return the given options as settings of `DataSource`; those not given are left out."""
-    given = {name: value for name, value in locals().items() if value is not None}
-    if parts is not None:
-        given["parts"] = _shares(parts)
-    return given
+# setting of `DataSource` -> type, flag, placeholder and help
+DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
+    "format": (str, "--format", "NAME", "Format of the files when their extension does not say."),
+    "user": (str, "--user-column", "NAME", "Column with the user ids."),
+    "item": (str, "--item-column", "NAME", "Column with the item ids."),
+    "time": (str, "--time-column", "NAME", "Column with the times; an empty name reads none."),
+    "weight": (str, "--weight-column", "NAME", "Column with the weights; an empty name reads none."),
+    "title": (str, "--title-column", "NAME", "Column with the item titles; an empty name reads none."),
+    "header": (bool, "--header/--no-header", "", "Whether csv and tsv files have a header (default: detected)."),
+    "duplicates": (str, "--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one."),
+    "min_weight": (float, "--min-weight", "W", "Smallest weight that counts as an interaction."),
+    "k_core": (int, "--k-core", "K", "Distinct items that each user must have, and distinct users each item."),
+    "split": (str, "--split", "KIND", "How to split one log: random, random-per-user, last or time."),
+    "parts": (str, "--parts", "A,B,C", "Shares of train, valid and test, such as 0.7,0.1,0.2."),
+    "split_seed": (int, "--split-seed", "N", "Seed of the random splits."),
+}
 
 
 def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the flags of `data_options`; it receives them as its argument `options`."""
-    flags = inspect.signature(data_options).parameters
-    own = {name: each for name, each in inspect.signature(command).parameters.items() if name != "options"}
+    """Return the command with the flags above; those that were given reach it as settings in its argument `options`."""
+    parameters = [each for name, each in inspect.signature(command).parameters.items() if name != "options"]
+    for name, (kind, flag, metavar, help) in DATA_FLAGS.items():
+        option = typer.Option(flag, metavar=metavar, help=help, rich_help_panel="How to read DATA", show_default=False)
+        annotation: Any = Annotated[Optional[kind], option]  # noqa: UP045
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
     def with_options(**arguments: Any) -> None:
-        options = data_options(**{name: arguments.pop(name) for name in flags})
-        command(**arguments, options=options)
+        options = {name: arguments.pop(name) for name in DATA_FLAGS}
+        if options["parts"] is not None:
+            options["parts"] = _shares(options["parts"])
+        command(**arguments, options={name: value for name, value in options.items() if value is not None})
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own.values(), *flags.values())]
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {each.name: each.annotation for each in parameters}

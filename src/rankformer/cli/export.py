@@ -1,30 +1,15 @@
 """`rankformer export`: the embeddings of a run for other programs."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import JsonFlag, help_of, show, show_json, show_note
+from rankformer.cli.output import JsonFlag, show, show_json, show_note
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError
 from rankformer.export import TARGETS
-
-EXAMPLES = """Examples:
-
-rankformer export runs/demo --to parquet --out vectors
-
-rankformer export runs/demo --to faiss --out index --overwrite
-
-rankformer export runs/demo --to pgvector --out - | psql -d shop
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(name="export", help=help_of(export), epilog=EXAMPLES)(export)
 
 
 def export(
@@ -46,6 +31,11 @@ def export(
 
     The score of a user and an item is the inner product of their embeddings. What was written is read back, and the
     best items of 100 users must be the run's own; otherwise nothing is kept.
+
+    Examples:
+        rankformer export runs/demo --to parquet --out vectors
+        rankformer export runs/demo --to faiss --out index --overwrite
+        rankformer export runs/demo --to pgvector --out - | psql -d shop
     """
     from rankformer.export.exporter import export_run, make_target
 
@@ -56,7 +46,7 @@ def export(
     with busy("exporting"):
         metadata, test = export_run(run, target, None if to_stdout else out, overwrite)
     if json:
-        show_json({"out": str(out), "metadata": metadata, "self_test": asdict(test)})
+        show_json({"out": str(out), "metadata": metadata, "self_test": test._asdict()})
         return
     line = (
         f"exported {metadata['num_users']:,} users and {metadata['num_items']:,} items of dimension "

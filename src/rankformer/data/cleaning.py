@@ -1,41 +1,36 @@
 """Duplicates and the k-core, on plain arrays of user and item indices."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Distinct(NamedTuple):
-    """The distinct interactions of a log, in order of first appearance.
-
-    Attributes:
-        rows: the row on which each is first seen, ascending.
-        groups: for each row of the log, the position in `rows` of the interaction it holds.
-    """
-
-    rows: NDArray[np.int64]
-    groups: NDArray[np.int64]
+Indices = NDArray[np.int32]
 
 
-def interaction_codes(users: NDArray[Any], items: NDArray[np.int32], num_items: int) -> NDArray[np.int64]:
+def interaction_codes(users: NDArray[Any], items: Indices, num_items: int) -> NDArray[np.int64]:
     """Return one integer per row, equal for equal interactions and ordered by user, then item."""
     codes: NDArray[np.int64] = users.astype(np.int64) * max(1, num_items) + items
     return codes
 
 
-def distinct(users: NDArray[np.int32], items: NDArray[np.int32], parts: NDArray[Any] | None = None) -> Distinct:
-    """Return the distinct interactions, counted in each part on its own when `parts` tells the part of each row."""
+def distinct(
+    users: Indices, items: Indices, parts: NDArray[Any] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows on which distinct interactions are first seen, ascending, and for each row its place in them.
+
+    With the part of each row, distinct interactions are told apart in each part on its own.
+    """
     num_users, num_items = (int(index.max(initial=0)) + 1 for index in (users, items))
     owners = users.astype(np.int64) if parts is None else users + parts.astype(np.int64) * num_users
     _, first, groups = np.unique(interaction_codes(owners, items, num_items), return_index=True, return_inverse=True)
     order = np.argsort(first)
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
-    return Distinct(first[order], position[groups.reshape(-1)])
+    return first[order], position[groups.reshape(-1)]
 
 
-def k_core_mask(users: NDArray[np.int32], items: NDArray[np.int32], k: int) -> NDArray[np.bool_]:
+def k_core_mask(users: Indices, items: Indices, k: int) -> NDArray[np.bool_]:
     """Return which rows are in the k-core.
 
     That is the largest part of the log in which each user has at least k distinct items and each item k distinct users.

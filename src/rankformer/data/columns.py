@@ -1,8 +1,8 @@
 """From a table with any column names to the user, item, time, weight and title columns of a log."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,75 +12,65 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.data.readers import read_table
-from rankformer.data.readers.base import KNOWN_NAMES, RawTable, ReadOptions, clip
+from rankformer.data.readers.base import KNOWN_NAMES, RawTable, clip
 from rankformer.errors import DataError
 
-Numbers = NDArray[Any]
+
+def read_log(path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None) -> RawTable:
+    """Return the log in a file, with the arguments of `Interactions.read`."""
+    return pick_columns(read_table(path, format, [name for name in names.values() if name], header), names)
 
 
-@dataclass(frozen=True)
-class LogColumns:
-    """The columns of one log: ids still raw, times and weights already numbers."""
-
-    source: RawTable
-    user: pa.ChunkedArray
-    item: pa.ChunkedArray
-    time: Numbers | None
-    weight: NDArray[np.float32] | None
-    title: pa.ChunkedArray | None
-
-
-def read_columns(
-    path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None
-) -> LogColumns:
-    """Return the columns of the log in a file, with the arguments of `Interactions.read`."""
-    options = ReadOptions(tuple(name for name in names.values() if name), header)
-    return pick_columns(read_table(path, format, options), names)
-
-
-def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> LogColumns:
-    """Return the columns of a log found in a table.
+def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
+    """Return the log found in a table: its columns named by their roles, ids still raw, times and weights numbers.
 
     Args:
         raw: the table.
         names: column name per role (user, item, time, weight, title); None looks for a known name, and an empty
             string leaves an optional column out.
     """
-    user, item, time, weight, title = (_find(raw, role, names.get(role)) for role in KNOWN_NAMES)
-    if user is None or item is None:
-        missing = "user" if user is None else "item"
-        raise DataError(
-            f"{raw.name} has no {missing} column: found {_listed(raw)}; name it with {missing}=... (--{missing}-column)"
-        )
-    return LogColumns(
-        source=raw,
-        user=_ids(raw, "user", user),
-        item=_ids(raw, "item", item),
-        time=None if time is None else _numbers(raw, "time", time, _as_times, "a finite number or an ISO date"),
-        weight=None if weight is None else _numbers(raw, "weight", weight, _as_weights, "a finite number"),
-        title=None if title is None else _plain(raw.table[title]).cast(pa.string()),
-    )
-
-
-def joined_ids(logs: Sequence[LogColumns], role: str) -> pa.ChunkedArray:
-    """Return the user or item ids of several logs, one after another, as one type."""
-    columns: list[pa.ChunkedArray] = [getattr(log, role) for log in logs]
-    # Decided over all parts at once: one odd id in the test part must not give the parts different id types.
-    integers = [
-        canonical_integers(column) if log.source.is_text else column for log, column in zip(logs, columns, strict=True)
-    ]
-    if all(column is not None for column in integers):
-        columns = integers
-    for log, column in zip(logs[1:], columns[1:], strict=True):
-        if column.type != columns[0].type:
+    found = {role: _find(raw, role, names.get(role)) for role in KNOWN_NAMES}
+    for role in ("user", "item"):
+        if found[role] is None:
             raise DataError(
-                f"{role} ids are {columns[0].type} in {logs[0].source.name} and {column.type} in {log.source.name}; "
-                "store them the same way in every part"
+                f"{raw.name} has no {role} column: found {_listed(raw)}; name it with {role}=... (--{role}-column)"
             )
-    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
+    columns = {}
+    for role, name in found.items():
+        if name is not None:
+            column = _plain(raw.table[name])
+            columns[role] = column.cast(pa.string()) if role == "title" else _CONVERT[role](raw, role, name, column)
+    return replace(raw, table=pa.table(columns))
 
 
-def canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def join_logs(logs: Sequence[RawTable]) -> pa.Table:
+    """Return several logs, one after another, with one type per id column; a column that a log lacks is null there."""
+    tables = [log.table for log in logs]
+    for position, role in enumerate(("user", "item")):
+        columns = [log.table[role] for log in logs]
+        # Decided over all parts at once: one odd id in the test part must not give the parts different id types.
+        integers = [_canonical_integers(log.table[role]) if log.is_text else log.table[role] for log in logs]
+        if all(column is not None for column in integers):
+            columns = integers
+        for log, column in zip(logs, columns, strict=True):
+            if column.type != columns[0].type:
+                raise DataError(
+                    f"{role} ids are {columns[0].type} in {logs[0].name} and {column.type} in {log.name}; "
+                    "store them the same way in every part"
+                )
+        tables = [table.set_column(position, role, column) for table, column in zip(tables, columns, strict=True)]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def first_titles(titles: pa.ChunkedArray, items: NDArray[np.int32], num_items: int) -> pa.Array:
+    """Return the first title known of each item (null where none is), given the title and the item of each row."""
+    filled = np.flatnonzero(pc.fill_null(pc.greater(pc.utf8_length(titles), 0), False).to_numpy())
+    first_row = np.full(num_items, -1, dtype=np.int64)
+    first_row[items[filled[::-1]]] = filled[::-1]  # the last assignment wins: the earliest row with a title
+    return pc.take(titles, pa.array(first_row, mask=first_row < 0)).combine_chunks()
+
+
+def _canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return the strings as int64 when each one is exactly how its integer is written, else None.
 
     `7` and `-7` are; `007`, `+7`, `7.0` and ` 7` are not, and neither is a number beyond 64 bits: turning those
@@ -96,17 +86,15 @@ def canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _find(raw: RawTable, role: str, wanted: str | None) -> str | None:
     columns = raw.table.column_names
-    if wanted == "":
-        return None
     if wanted is None:
         known = KNOWN_NAMES[role]
         if not raw.has_header:
             # Without names the first column is the user and the second the item; the rest has to be stated.
             known = {"user": ("0",), "item": ("1",)}.get(role, ())
         by_lower = {name.strip().lower(): name for name in reversed(columns)}
-        wanted = next((by_lower[name] for name in known if name in by_lower), None)
-        if wanted is None:
-            return None
+        wanted = next((by_lower[name] for name in known if name in by_lower), "")
+    if wanted == "":
+        return None
     if columns.count(wanted) != 1:
         problem = "no column" if wanted not in columns else "more than one column"
         raise DataError(
@@ -133,8 +121,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _ids(raw: RawTable, role: str, name: str) -> pa.ChunkedArray:
-    column = _plain(raw.table[name])
+def _ids(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return ids without gaps, numbers among them as int64 where that holds them."""
     kind = column.type
     if pa.types.is_floating(kind):
         # An integer column with gaps arrives as floats from pandas; after the gaps are refused it is integers again.
@@ -163,56 +151,48 @@ def _ids(raw: RawTable, role: str, name: str) -> pa.ChunkedArray:
         ) from None
 
 
-def _numbers(
-    raw: RawTable, role: str, name: str, convert: Callable[[pa.ChunkedArray], Numbers | None], expected: str
-) -> Numbers:
-    """Return a column as finite numbers, or name the first row that cannot be one."""
-    column = _plain(raw.table[name])
-
-    def usable(values: Numbers | None) -> bool:
-        return values is not None and bool(np.isfinite(values).all())
-
-    values = convert(column)
-    if values is not None and usable(values):
-        return values
+def _numbers(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of times or weights as finite numbers, or name the first row that cannot be one."""
+    values = _finite(role, column)
+    if values is not None:
+        return pa.array(values)
     # The shortest beginning of the column that cannot be used ends in the row at fault.
-    row = bisect_left(range(len(column)), True, key=lambda end: not usable(convert(column.slice(0, end + 1))))
+    row = bisect_left(range(len(column)), True, key=lambda end: _finite(role, column.slice(0, end + 1)) is None)
     value = column[row].as_py()
     found = repr(clip(value)) if isinstance(value, str) else str(value)
+    expected = "a finite number or an ISO date" if role == "time" else "a finite number"
     raise DataError(
         f"{raw.name} {raw.locate(row)}: {role} {found} in column {name!r} is not {expected}; fix it, or name another "
         f"column with {role}=... (--{role}-column; an empty name reads none)"
     )
 
 
-def _as_weights(column: pa.ChunkedArray) -> NDArray[np.float32] | None:
-    numbers = _cast(column, pa.float64())
-    with np.errstate(over="ignore"):
-        return None if numbers is None else numbers.to_numpy().astype(np.float32)
+def _finite(role: str, column: pa.ChunkedArray) -> NDArray[Any] | None:
+    """Return weights as float32 and times as int64 or float64, or None if one is missing, not finite or no number.
 
-
-def _as_times(column: pa.ChunkedArray) -> Numbers | None:
-    """Return int64 or float64 numbers; dates and ISO strings become microseconds since 1970 (UTC)."""
-    if column.null_count:
-        return None
+    Times that are dates or ISO strings become microseconds since 1970 (UTC).
+    """
     kind = column.type
     targets: list[Any] = [pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if role == "weight" or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        targets = [pa.float64()]
+    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         targets = [pa.timestamp("us", getattr(kind, "tz", None))]
     elif not pa.types.is_string(kind):
-        targets = [pa.float64()] if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else [pa.int64()]
+        targets = [pa.int64()]
+    if pa.types.is_string(kind):
+        column = pc.utf8_trim_whitespace(column)
     for target in targets:
-        numbers = _cast(column, target, safe=not pa.types.is_timestamp(target))
-        if numbers is not None:
-            values: Numbers = (numbers.cast(pa.int64()) if pa.types.is_timestamp(target) else numbers).to_numpy()
-            return values
+        is_date = pa.types.is_timestamp(target)
+        try:
+            numbers = column.cast(target, safe=role == "time" and not is_date)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+        values = (numbers.cast(pa.int64()) if is_date else numbers).to_numpy()  # a missing value becomes NaN
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32) if role == "weight" else values
+        return values if np.isfinite(values).all() else None
     return None
 
 
-def _cast(column: pa.ChunkedArray, target: pa.DataType, safe: bool = False) -> pa.ChunkedArray | None:
-    if pa.types.is_string(column.type):
-        column = pc.utf8_trim_whitespace(column)
-    try:
-        return column.cast(target, safe=safe)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
+_CONVERT = {"user": _ids, "item": _ids, "time": _numbers, "weight": _numbers}

@@ -58,16 +58,14 @@ def demo_parts(seed: int = DEMO_SEED) -> Parts:
 def demo_log(seed: int = DEMO_SEED) -> Interactions:
     """Return all interactions of the demo, ordered by reader, with book titles that name the genre."""
     probabilities, order = _draw_tastes(seed)
-    users, items = np.nonzero(
-        _uniforms(seed, stream=1, size=probabilities.size).reshape(probabilities.shape) < probabilities
-    )
-    shuffled = [_books()[number] for number in order]
+    drawn = _uniforms(seed, stream=1, shape=probabilities.shape) < probabilities
+    users, items = (index.astype(np.int32) for index in np.nonzero(drawn))
     return Interactions(
-        users.astype(np.int32),
-        items.astype(np.int32),
+        users,
+        items,
         IdMap(pa.array([f"{FIRST_NAMES[u % len(FIRST_NAMES)]}-{u + 1:03d}" for u in range(NUM_USERS)])),
         IdMap(pa.array([f"book-{i + 1:03d}" for i in range(NUM_ITEMS)])),
-        item_titles=pa.array([f"{title} ({genre})" for title, genre in shuffled]),
+        item_titles=pa.array([_title(number) for number in order.tolist()]),
         name="demo",
     )
 
@@ -77,30 +75,26 @@ def demo_oracle_scores(seed: int = DEMO_SEED) -> NDArray[np.float64]:
     return _draw_tastes(seed)[0].copy()
 
 
-def _uniforms(seed: int, stream: int, size: int) -> NDArray[np.float64]:
+def _uniforms(seed: int, stream: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
     # 53 of the 64 raw bits, which numpy keeps the same in all versions, unlike the methods of Generator.
-    bits = np.random.PCG64(np.random.SeedSequence([seed, stream])).random_raw(size)
+    bits = np.random.PCG64(np.random.SeedSequence([seed, stream])).random_raw(shape)
     numbers: NDArray[np.float64] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return numbers
 
 
-def _books() -> list[tuple[str, str]]:
-    """Return (title, genre) of each book, genres taking turns and each genre's titles mixed."""
-    books = []
-    for number in range(NUM_ITEMS):
-        turn, which = divmod(number, len(GENRES))
-        genre = list(GENRES)[which]
-        openings, endings = (words.split(",") for words in GENRES[genre])
-        books.append((f"{openings[turn % 6]} {endings[(turn + turn // 6) % 6]}", genre))
-    return books
+def _title(number: int) -> str:
+    """Return the title and genre of a book, genres taking turns and each genre's titles mixed."""
+    turn, which = divmod(number, len(GENRES))
+    genre, words = list(GENRES.items())[which]
+    openings, endings = (part.split(",") for part in words)
+    return f"{openings[turn % 6]} {endings[(turn + turn // 6) % 6]} ({genre})"
 
 
 @lru_cache(maxsize=4)
 def _draw_tastes(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return p_ui and, for each item index, its position in `_books`."""
-    order = np.argsort(_uniforms(seed, stream=2, size=NUM_ITEMS), kind="stable")
-    genre_of_book = np.arange(NUM_ITEMS) % len(GENRES)
-    rank_in_genre = np.arange(NUM_ITEMS) // len(GENRES)
+    """Return p_ui and, for each item index, the number of its book."""
+    order = np.argsort(_uniforms(seed, stream=2, shape=(NUM_ITEMS,)), kind="stable")
+    rank_in_genre, genre_of_book = np.divmod(np.arange(NUM_ITEMS), len(GENRES))
     popularity = 1.0 / (rank_in_genre + 6.0)
     share = popularity / np.bincount(genre_of_book, weights=popularity)[genre_of_book]
     affinity = _TASTE_SHARE * _draw_affinities(seed) + (1.0 - _TASTE_SHARE) / len(GENRES)
@@ -110,13 +104,11 @@ def _draw_tastes(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 def _draw_affinities(seed: int) -> NDArray[np.float64]:
     """Return (users, genres): how a reader's taste is divided over genres, each row adding up to 1."""
-    draws = _uniforms(seed, stream=3, size=NUM_USERS * 4).reshape(NUM_USERS, 4)
     # Some genres have more followers than others, so that popularity alone is worth something.
     following = np.cumsum(1.0 / (np.arange(len(GENRES)) + 4.0))
     affinities = np.zeros((NUM_USERS, len(GENRES)))
-    for user in range(NUM_USERS):
-        weights = _TASTE_WEIGHTS[int(draws[user, 0] * 3)]
-        for draw, weight in zip(draws[user, 1:], weights, strict=False):
-            # A genre drawn twice simply counts more.
-            affinities[user, int(np.searchsorted(following, draw * following[-1], side="right"))] += weight
+    for user, draws in enumerate(_uniforms(seed, stream=3, shape=(NUM_USERS, 4))):
+        genres = np.searchsorted(following, draws[1:] * following[-1], side="right")
+        for genre, weight in zip(genres, _TASTE_WEIGHTS[int(draws[0] * 3)], strict=False):
+            affinities[user, genre] += weight  # a genre drawn twice simply counts more
     return affinities

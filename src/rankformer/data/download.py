@@ -6,20 +6,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rankformer.data.registry import DataFile, cache_folder, dataset_named, git_blob_sha1
 from rankformer.errors import DownloadError
 from rankformer.files import sync_folder
 
-Progress = Callable[[str, int, int | None], None]
+Progress = Callable[[str, int, int | None], Any]
 """Called with the name of a file, the bytes so far, and the bytes in all if they are known."""
-
-Report = Callable[[int, int | None], None]
 
 _BLOCK_BYTES = 1 << 16
 
@@ -90,13 +88,14 @@ def download_file(
         raise DownloadError(f"{url}: only http and https addresses can be downloaded")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    report = partial(progress, file.name) if progress is not None else None
+    report = partial(progress, file.name) if progress is not None else (lambda _done, _total: None)
+    fetch = partial(_fetch, url, part, report, limits)
     resumed = _size(part) > 0
-    _fetch(url, part, report, limits)
+    fetch()
     if resumed and not file.matches(part):
         # What was left from before may be of another file or version; one fresh start settles it.
         part.unlink()
-        _fetch(url, part, report, limits)
+        fetch()
     if not file.matches(part):
         found = git_blob_sha1(part)
         part.unlink()
@@ -114,7 +113,7 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _fetch(url: str, part: Path, report: Report | None, limits: DownloadLimits) -> None:
+def _fetch(url: str, part: Path, report: Callable[..., Any], limits: DownloadLimits) -> None:
     """Fill `part` with the whole file, in as many attempts as the limits allow."""
     fruitless = 0
     problem = "cut off"
@@ -125,12 +124,14 @@ def _fetch(url: str, part: Path, report: Report | None, limits: DownloadLimits) 
                 return
             problem = "the connection was cut off"
         except urllib.error.HTTPError as error:
-            with error:
-                if error.code < 500 and error.code not in (408, 429):
-                    raise DownloadError(
-                        f"{url}: the server answered {error.code} {error.reason}; check the address"
-                    ) from None
-                problem = f"the server answered {error.code}"
+            error.close()
+            if error.code == 416 and before:
+                # Nothing lies beyond what we have: it is whole or longer than the file, which the checksum tells.
+                return
+            if error.code < 500 and error.code not in (408, 429):
+                answer = f"the server answered {error.code} {error.reason}"
+                raise DownloadError(f"{url}: {answer}; check the address") from None
+            problem = f"the server answered {error.code}"
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             problem = str(getattr(error, "reason", error)) or type(error).__name__
         fruitless = 0 if _size(part) > before else fruitless + 1
@@ -143,24 +144,15 @@ def _fetch(url: str, part: Path, report: Report | None, limits: DownloadLimits) 
     )
 
 
-def _fetch_once(url: str, part: Path, report: Report | None, limits: DownloadLimits) -> bool:
+def _fetch_once(url: str, part: Path, report: Callable[..., Any], limits: DownloadLimits) -> bool:
     """Add what the server sends to `part`; return whether that is the whole file."""
     done = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "rankformer", "Accept-Encoding": "identity"})
     if done:
         request.add_header("Range", f"bytes={done}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=limits.timeout)
-    except urllib.error.HTTPError as error:
-        if error.code == 416 and done:
-            # Nothing lies beyond what we have: it is either whole or longer than the file, which the checksum tells.
-            with suppress(OSError), error:
-                return True
-        raise
-    with response:
-        offset = response.headers.get("Content-Range", "")
-        continues = response.status == 206 and offset.startswith(f"bytes {done}-")
-        if response.status == 206 and not continues:
+    with urllib.request.urlopen(request, timeout=limits.timeout) as response:
+        continues = response.status == 206
+        if continues and not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
             part.unlink()  # an answer to another question; ask again from the start
             return False
         done = done if continues else 0
@@ -174,6 +166,5 @@ def _fetch_once(url: str, part: Path, report: Report | None, limits: DownloadLim
                 done += len(block)
                 if done > limits.max_bytes:
                     raise DownloadError(f"{url}: more than the limit of {limits.max_bytes:,} bytes; stopped")
-                if report is not None:
-                    report(done, total)
+                report(done, total)
     return total is None or done >= total

@@ -37,15 +37,9 @@ class IdMap:
         if values.null_count:
             first = pc.index(pc.is_null(values), True).as_py()
             raise DataError(f"row {first + 1} has no id ({values.null_count} such rows); drop or fill them first")
-        encoded = values.dictionary_encode()
-        if isinstance(encoded, pa.ChunkedArray):
-            if encoded.num_chunks == 0:
-                return cls(pa.array([], type=values.type)), np.empty(0, dtype=np.int32)
-            encoded = encoded.combine_chunks()
-        order = pc.sort_indices(encoded.dictionary).to_numpy()
-        rank = np.empty(len(order), dtype=np.int32)
-        rank[order] = np.arange(len(order), dtype=np.int32)
-        return cls(encoded.dictionary.take(pa.array(order))), rank[encoded.indices.to_numpy(zero_copy_only=False)]
+        ids = pc.unique(values)
+        ids = ids.take(pc.sort_indices(ids))
+        return cls(ids), pc.index_in(values, value_set=ids).to_numpy().astype(np.int32, copy=False)
 
     @classmethod
     def dense(cls, size: int) -> "IdMap":

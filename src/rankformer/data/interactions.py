@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
-from rankformer.data.columns import LogColumns, joined_ids, pick_columns, read_columns
+from rankformer.data.columns import first_titles, join_logs, pick_columns, read_log
 from rankformer.data.id_map import IdMap
-from rankformer.data.items import first_titles
 from rankformer.data.readers.base import KNOWN_NAMES, RawTable
-from rankformer.data.splits import DEFAULT_PARTS, split_rows
+from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
 from rankformer.errors import ConfigError, DataError
 
 
@@ -35,6 +34,7 @@ class Interactions:
         item_ids: raw item ids, position = index.
         times: (E,) when each interaction happened, int64 or float64 (any unit, only the order counts), or None.
         weights: (E,) float32 strength of each interaction, or None.
+        labels: (E,) int8 part of each interaction, 0 train, 1 valid and 2 test, if the log is already split, or None.
         item_titles: a readable title per item, aligned with item_ids (null where unknown), or None.
         name: what to call this data in reports, for example "epinions/train".
     """
@@ -45,25 +45,28 @@ class Interactions:
     item_ids: IdMap
     times: NDArray[Any] | None = None
     weights: NDArray[np.float32] | None = None
-    item_titles: pa.Array | None = field(default=None, repr=False)
+    item_titles: pa.Array | None = None
     name: str = "interactions"
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         size = len(self.users)
-        for label, column in (("items", self.items), ("times", self.times), ("weights", self.weights)):
-            if column is not None and len(column) != size:
+        for label, column in self._columns().items():
+            if len(column) != size:
                 raise DataError(f"{label} has {len(column)} rows where users has {size}; they must match")
+            frozen = column.view()
+            frozen.flags.writeable = False
+            object.__setattr__(self, label, frozen)
         for label, index, ids in (("user", self.users, self.user_ids), ("item", self.items, self.item_ids)):
             if size and not (index.min() >= 0 and index.max() < len(ids)):
                 raise DataError(f"{label} indices must lie in 0..{len(ids) - 1}; found {index.min()}..{index.max()}")
         if self.item_titles is not None and len(self.item_titles) != len(self.item_ids):
             raise DataError(f"{len(self.item_titles)} titles for {len(self.item_ids)} items; they must match")
-        for label in ("users", "items", "times", "weights"):
-            column = getattr(self, label)
-            if column is not None:
-                frozen = column.view()
-                frozen.flags.writeable = False
-                object.__setattr__(self, label, frozen)
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """Return what there is of each interaction."""
+        columns = {name: getattr(self, name) for name in ("users", "items", "times", "weights", "labels")}
+        return {name: column for name, column in columns.items() if column is not None}
 
     @classmethod
     def from_indices(
@@ -82,20 +85,23 @@ class Interactions:
         return cls(users, items, IdMap.dense(num_users), IdMap.dense(num_items), **columns)
 
     @classmethod
-    def from_columns(cls, logs: Sequence[LogColumns], name: str = "interactions") -> "Interactions":
-        """Return several logs, one after another, over id maps that hold the ids of all of them."""
-        user_ids, users = IdMap.encode(joined_ids(logs, "user"))
-        item_ids, items = IdMap.encode(joined_ids(logs, "item"))
-        times = [log.time for log in logs if log.time is not None]
-        weights = [log.weight for log in logs if log.weight is not None]
+    def from_logs(cls, logs: Sequence[RawTable], name: str = "interactions") -> "Interactions":
+        """Return logs of `rankformer.data.columns`, one after another, over id maps that hold the ids of all of them.
+
+        Times and weights are kept if all of them have them.
+        """
+        table = join_logs(logs)
+        user_ids, users = IdMap.encode(table["user"])
+        item_ids, items = IdMap.encode(table["item"])
+        known = {column for column in table.column_names if column == "title" or not table[column].null_count}
         return cls(
             users,
             items,
             user_ids,
             item_ids,
-            times=np.concatenate(times) if len(times) == len(logs) else None,
-            weights=np.concatenate(weights) if len(weights) == len(logs) else None,
-            item_titles=first_titles([(log.title, len(log.user)) for log in logs], items, len(item_ids)),
+            times=table["time"].to_numpy() if "time" in known else None,
+            weights=table["weight"].to_numpy() if "weight" in known else None,
+            item_titles=first_titles(table["title"], items, len(item_ids)) if "title" in known else None,
             name=name,
         )
 
@@ -131,7 +137,7 @@ class Interactions:
             raise ConfigError(f"duplicates={duplicates!r}: expected 'keep' or 'merge'")
         path = Path(path)
         names = {"user": user, "item": item, "time": time, "weight": weight, "title": title}
-        log = cls.from_columns([read_columns(path, format, names, header)], name=path.name.split(".")[0])
+        log = cls.from_logs([read_log(path, format, names, header)], name=path.name.split(".")[0])
         return log.drop_duplicates() if duplicates == "merge" else log
 
     @classmethod
@@ -140,7 +146,7 @@ class Interactions:
         unknown = sorted(set(columns) - set(KNOWN_NAMES))
         if unknown:
             raise ConfigError(f"{unknown[0]}=... is unknown; expected user, item, time, weight, title or name")
-        return cls.from_columns([pick_columns(RawTable(table), columns)], name)
+        return cls.from_logs([pick_columns(RawTable(table), columns)], name)
 
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
@@ -205,14 +211,8 @@ class Interactions:
 
     def rows(self, chosen: NDArray[Any], name: str | None = None) -> "Interactions":
         """Return the interactions at the given row numbers (or boolean mask), over the same id maps."""
-        return replace(
-            self,
-            users=self.users[chosen],
-            items=self.items[chosen],
-            times=None if self.times is None else self.times[chosen],
-            weights=None if self.weights is None else self.weights[chosen],
-            name=name or self.name,
-        )
+        chosen_columns = {label: column[chosen] for label, column in self._columns().items()}
+        return replace(self, **chosen_columns, name=name or self.name)
 
     def keep(self, chosen: NDArray[np.bool_]) -> "Interactions":
         """Return the interactions under a boolean mask, over id maps without the ids that have none left."""
@@ -228,12 +228,12 @@ class Interactions:
             item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(used_items)),
         )
 
-    def drop_duplicates(self, parts: NDArray[Any] | None = None) -> "Interactions":
+    def drop_duplicates(self) -> "Interactions":
         """Return each distinct interaction once, where it first occurs: weights summed, the latest time kept.
 
-        With the part (0, 1, ...) of each interaction, each part keeps its own copy.
+        Each part of a log that is already split keeps its own copy.
         """
-        rows, groups = distinct(self.users, self.items, parts)
+        rows, groups = distinct(self.users, self.items, self.labels)
         times, weights = None, None
         if self.times is not None:
             times = self.times[rows]
@@ -268,7 +268,7 @@ class Interactions:
 
     def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0) -> "Parts":
         """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods."""
-        return Parts.of(self, split_rows(self.users, self.times, by, parts, seed))
+        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed))
 
     def to_arrow(self) -> pa.Table:
         """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back."""
@@ -294,9 +294,10 @@ class Parts(NamedTuple):
     test: Interactions
 
     @classmethod
-    def of(cls, log: Interactions, rows: Sequence[NDArray[Any]]) -> "Parts":
-        """Return the parts of a log that hold its interactions at three lists of row numbers."""
-        return cls(*(log.rows(chosen, f"{log.name}/{part}") for part, chosen in zip(cls._fields, rows, strict=True)))
+    def of(cls, log: Interactions, labels: Labels) -> "Parts":
+        """Return the parts of a log, given the part of each interaction: 0 train, 1 valid, 2 test."""
+        log = replace(log, labels=None)
+        return cls(*(log.rows(labels == label, f"{log.name}/{part}") for label, part in enumerate(cls._fields)))
 
     @property
     def fingerprint(self) -> str:

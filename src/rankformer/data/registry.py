@@ -3,8 +3,8 @@
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rankformer.errors import AbsentDataError, ConfigError
 
@@ -16,8 +16,7 @@ PAPER_HOMEPAGE = "https://github.com/StupidThree/Rankformer"
 PAPER_FILES = "https://raw.githubusercontent.com/StupidThree/Rankformer/9f6fd1f1e141b3208c39f0308964f206f9f74b8e/data/"
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """One file of a dataset: its name, the SHA-1 git gives its bytes (None if unpublished), and its interactions."""
 
     name: str
@@ -31,15 +30,12 @@ class DataFile:
 
 def git_blob_sha1(path: Path) -> str:
     """Return the SHA-1 that git gives a file's bytes: of "blob <size>", a zero byte, and the bytes."""
-    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    begun = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
     with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, lambda: begun).hexdigest()
 
 
-@dataclass(frozen=True)
-class Dataset:
+class Dataset(NamedTuple):
     """A dataset that has a name.
 
     Attributes:
@@ -73,10 +69,14 @@ class Dataset:
         return sum(file.num_interactions for file in self.files) if self.files else None
 
 
-def _paper_set(folder: str, description: str, size: tuple[int, int], *files: tuple[str, int]) -> Dataset:
-    parts = zip(("train", "valid", "test"), files, strict=True)
-    stored = tuple(DataFile(f"{part}.txt", sha1, count) for part, (sha1, count) in parts)
-    return Dataset(folder.lower(), description, *size, stored, PAPER_FILES + folder, PAPER_HOMEPAGE, PAPER)
+def _files(*parts: tuple[str | None, int]) -> tuple[DataFile, ...]:
+    """Return the files of train, valid and test, given the SHA-1 and the interactions of each."""
+    names = ("train.txt", "valid.txt", "test.txt")
+    return tuple(DataFile(name, *part) for name, part in zip(names, parts, strict=True))
+
+
+def _paper_set(folder: str, description: str, size: tuple[int, int], *parts: tuple[str, int]) -> Dataset:
+    return Dataset(folder.lower(), description, *size, _files(*parts), PAPER_FILES + folder, PAPER_HOMEPAGE, PAPER)
 
 
 _ALL = (
@@ -124,11 +124,7 @@ _ALL = (
         "LightGCN's Yelp2018 with a validation part taken from its train part; local files only.",
         31_668,
         38_048,
-        (
-            DataFile("train.txt", None, 1_093_508),
-            DataFile("valid.txt", None, 143_751),
-            DataFile("test.txt", None, 324_147),
-        ),
+        _files((None, 1_093_508), (None, 143_751), (None, 324_147)),
         None,
         "https://github.com/gusye1234/LightGCN-PyTorch",
         "He et al., LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation, SIGIR 2020",
@@ -147,11 +143,8 @@ def dataset_named(name: str) -> Dataset:
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where downloads are kept: $RANKFORMER_CACHE, or `rankformer` under the user's cache folder."""
-    if environ.get("RANKFORMER_CACHE"):
-        return Path(environ["RANKFORMER_CACHE"])
-    if environ.get("XDG_CACHE_HOME"):
-        return Path(environ["XDG_CACHE_HOME"]) / "rankformer"
-    return Path.home() / ".cache" / "rankformer"
+    shared = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(environ.get("RANKFORMER_CACHE") or Path(shared, "rankformer"))
 
 
 def find_dataset(name: str, environ: Mapping[str, str] = os.environ) -> Path:

@@ -1,29 +1,26 @@
 """`DataSource`: in settings that fit a run's manifest, where the three parts come from and what was done to them."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, field_validator
 
-from rankformer.data.cleaning import distinct, k_core_mask
-from rankformer.data.columns import read_columns
+from rankformer.data.columns import read_log
 from rankformer.data.demo import DEMO_SEED, demo_log
 from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.readers import READER_OF_SUFFIX, reader_by_name, reader_by_suffix
+from rankformer.data.readers.base import KNOWN_NAMES
 from rankformer.data.registry import DATASETS, find_dataset
-from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_rows
+from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
 from rankformer.errors import ConfigError, DataError
 from rankformer.settings import Settings
 
 PART_STEMS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
-
-Labels = NDArray[np.int8]
-"""The part of each interaction of a log: 0 train, 1 valid, 2 test."""
 
 
 def _path_text(value: Any) -> Any:
@@ -89,33 +86,23 @@ class DataSource(Settings):
 
     def load(self) -> Parts:
         """Return train, valid and test over shared id maps."""
-        log, labels = self._load()
-        if labels is None:
+        log = self.load_log()
+        if log.labels is None:
             return log.split(by=self.split, parts=self.parts, seed=self.split_seed)
-        return Parts.of(log, [np.flatnonzero(labels == label) for label in range(3)])
+        return Parts.of(log, log.labels)
 
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""
-        return self._load()[0]
-
-    def _load(self) -> tuple[Interactions, Labels | None]:
-        """Return the cleaned log, and the part of each interaction if the data is already split."""
-        log, labels = self._read()
-        if labels is not None:
+        log = self._read()
+        if log.labels is not None:
             self._refuse("already split", "split", "parts", "split_seed")
-        kept: NDArray[Any]
         if self.duplicates == "merge":
-            kept, log = distinct(log.users, log.items, labels).rows, log.drop_duplicates(labels)
-            labels = None if labels is None else labels[kept]
+            log = log.drop_duplicates()
         if self.min_weight is not None:
-            weights, log = log.weights, log.min_weight(self.min_weight)
-            labels = None if labels is None or weights is None else labels[weights >= self.min_weight]
-        if self.k_core is not None:
-            kept, log = k_core_mask(log.users, log.items, self.k_core), log.k_core(self.k_core)
-            labels = None if labels is None else labels[kept]
-        return log, labels
+            log = log.min_weight(self.min_weight)
+        return log if self.k_core is None else log.k_core(self.k_core)
 
-    def _read(self) -> tuple[Interactions, Labels | None]:
+    def _read(self) -> Interactions:
         if self.source in DATASETS:
             return self._read_registered()
         path = Path(self.source).expanduser()
@@ -127,44 +114,41 @@ class DataSource(Settings):
             raise DataError(f"{self.source!r} is not a known dataset, folder or file; {hint}")
         return self._read_files([path])
 
-    def _read_registered(self) -> tuple[Interactions, Labels | None]:
-        self._refuse("registered and has fixed columns", "format", "user", "item", "time", "weight", "title", "header")
+    def _read_registered(self) -> Interactions:
+        self._refuse("registered and has fixed columns", "format", *KNOWN_NAMES, "header")
         dataset = DATASETS[self.source]
         if dataset.is_generated:
             log = demo_log()
-            rows = split_rows(log.users, log.times, seed=DEMO_SEED)
-            return log.rows(np.concatenate(rows)), _labels(range(3), map(len, rows))
+            labels = split_labels(log.users, log.times, seed=DEMO_SEED)
+            return replace(log, labels=labels).rows(np.argsort(labels, kind="stable"))
         folder = find_dataset(dataset.name)
-        log, labels = self._read_files([folder / file.name for file in dataset.files], format="pairs")
+        log = self._read_files([folder / file.name for file in dataset.files], format="pairs")
         # The published ids are indices, gaps included, and so are the sizes in the paper's code.
         users = np.asarray(log.user_ids.ids)[log.users]
         items = np.asarray(log.item_ids.ids)[log.items]
         if users.dtype.kind != "i" or items.dtype.kind != "i" or min(users.min(), items.min()) < 0:
             raise DataError(f"{folder}: expected integers from 0 on every line; download {dataset.name} again")
-        return Interactions.from_indices(users, items, name=dataset.name), labels
+        return Interactions.from_indices(users, items, name=dataset.name, labels=log.labels)
 
-    def _read_files(
-        self, files: Sequence[Path | None], format: str | None = None
-    ) -> tuple[Interactions, Labels | None]:
-        """Return one file without labels, or the files of train, valid and test (None: no file) with them."""
-        names = {"user": self.user, "item": self.item, "time": self.time, "weight": self.weight, "title": self.title}
+    def _read_files(self, files: Sequence[Path | None], format: str | None = None) -> Interactions:
+        """Return the log in one file, or in those of train, valid and test (None: no file) with its labels."""
+        names = {role: getattr(self, role) for role in KNOWN_NAMES}
         logs = {
-            part: read_columns(file, format or self.format, names, self.header)
-            for part, file in enumerate(files)
+            label: read_log(file, format or self.format, names, self.header)
+            for label, file in enumerate(files)
             if file is not None
         }
-        log = Interactions.from_columns(list(logs.values()), name=self.name)
-        return log, None if len(files) == 1 else _labels(logs, (len(each.user) for each in logs.values()))
+        log = Interactions.from_logs(list(logs.values()), name=self.name)
+        if len(files) == 1:
+            return log
+        sizes = [each.table.num_rows for each in logs.values()]
+        return replace(log, labels=np.repeat(np.array(list(logs), dtype=np.int8), sizes))
 
     def _refuse(self, reason: str, *settings: str) -> None:
         for setting in settings:
             value = getattr(self, setting)
             if value != type(self).model_fields[setting].default:
                 raise ConfigError(f"{setting}={value!r}: {self.source} is {reason}; leave {setting} out")
-
-
-def _labels(parts: Iterable[int], sizes: Iterable[int]) -> Labels:
-    return np.repeat(np.array(list(parts), dtype=np.int8), list(sizes))
 
 
 def _part_files(folder: Path) -> list[Path | None]:

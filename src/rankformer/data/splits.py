@@ -1,4 +1,4 @@
-"""Which interactions go to train, valid and test. Plain arrays in, row numbers out.
+"""Which interactions go to train, valid and test. Plain arrays in, the part of each row out.
 
 random           each interaction on its own, over the whole log (the paper's 7:1:2)
 random-per-user  the same within each user, who keeps at least one interaction in train
@@ -15,20 +15,21 @@ from numpy.typing import NDArray
 from rankformer.errors import ConfigError, DataError
 
 SplitName = Literal["random", "random-per-user", "last", "time"]
+Shares = tuple[float, float, float]
+Labels = NDArray[np.int8]
+"""The part of each interaction of a log: 0 train, 1 valid, 2 test."""
 
 DEFAULT_PARTS = (0.7, 0.1, 0.2)
 
-Rows = NDArray[np.int64]
 
-
-def split_rows(
+def split_labels(
     users: NDArray[np.int32],
     times: NDArray[Any] | None,
     by: str = "random",
     parts: Sequence[float] = DEFAULT_PARTS,
     seed: int = 0,
-) -> tuple[Rows, Rows, Rows]:
-    """Return the row numbers of train, valid and test, each ascending; together they are all rows once.
+) -> Labels:
+    """Return the part of each row.
 
     Args:
         users: user index of each row.
@@ -44,21 +45,17 @@ def split_rows(
         raise ConfigError(
             f"parts={shares}: the split by last takes one interaction per user, not shares; leave parts out"
         )
-    if by in ("last", "time") and times is None:
-        raise DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
     if by == "random":
-        labels = _random(np.zeros_like(users), shares, seed)
-    elif by == "random-per-user":
+        return _random(np.zeros_like(users), shares, seed)
+    if by == "random-per-user":
         # A user with nothing in train cannot be learned.
-        labels = _random(users, shares, seed, at_least_train=1 if shares[0] > 0 else 0)
-    else:
-        assert times is not None
-        labels = _last(users, times) if by == "last" else _by_time(times, shares)
-    train, valid, test = (np.flatnonzero(labels == part) for part in range(3))
-    return train, valid, test
+        return _random(users, shares, seed, at_least_train=1 if shares[0] > 0 else 0)
+    if times is None:
+        raise DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
+    return _last(users, times) if by == "last" else _by_time(times, shares)
 
 
-def check_parts(parts: Sequence[float]) -> tuple[float, float, float]:
+def check_parts(parts: Sequence[float]) -> Shares:
     """Return the three shares if they are not negative and sum to 1; else raise a ConfigError."""
     shares = tuple(float(share) for share in parts)
     if len(shares) != 3:
@@ -68,21 +65,14 @@ def check_parts(parts: Sequence[float]) -> tuple[float, float, float]:
     return shares
 
 
-def _keys(size: int, seed: int) -> NDArray[np.uint64]:
-    # Raw generator output and a stable sort: numpy keeps these bits for ever, unlike shuffle() or permutation().
-    if seed < 0:
-        raise ConfigError(f"seed={seed}: expected an integer from 0")
-    return np.atleast_1d(np.random.PCG64(seed).random_raw(size))
-
-
-def _cuts(size: Any, shares: tuple[float, float, float]) -> tuple[Any, Any]:
+def _cuts(size: Any, shares: Shares) -> tuple[Any, Any]:
     """Return where train and valid end among `size` rows (or for each size of an array), to the nearest row."""
     first = np.floor(size * shares[0] + 0.5 + 1e-9).astype(np.int64)
     second = np.floor(size * (1 - shares[2]) + 0.5 + 1e-9).astype(np.int64)
     return first, np.maximum(first, second)
 
 
-def _positions(users: NDArray[np.int32], order: Rows) -> tuple[Rows, Rows]:
+def _positions(users: NDArray[np.int32], order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return for each row, listed in `order` (users together), its position among its user's rows and their number."""
     counts = np.bincount(users)
     starts = np.cumsum(counts) - counts
@@ -90,11 +80,12 @@ def _positions(users: NDArray[np.int32], order: Rows) -> tuple[Rows, Rows]:
     return np.arange(len(users)) - starts[owner], counts[owner]
 
 
-def _random(
-    groups: NDArray[np.int32], shares: tuple[float, float, float], seed: int, at_least_train: int = 0
-) -> NDArray[np.int8]:
+def _random(groups: NDArray[np.int32], shares: Shares, seed: int, at_least_train: int = 0) -> Labels:
     """Split the rows of each group at random, the first `at_least_train` of them to train."""
-    order = np.lexsort((_keys(len(groups), seed), groups))
+    if seed < 0:
+        raise ConfigError(f"seed={seed}: expected an integer from 0")
+    # Raw generator output and a stable sort: numpy keeps these bits for ever, unlike shuffle() or permutation().
+    order = np.lexsort((np.atleast_1d(np.random.PCG64(seed).random_raw(len(groups))), groups))
     position, count = _positions(groups, order)
     first, second = _cuts(count, shares)
     first = np.maximum(first, at_least_train)
@@ -103,7 +94,7 @@ def _random(
     return labels
 
 
-def _last(users: NDArray[np.int32], times: NDArray[Any]) -> NDArray[np.int8]:
+def _last(users: NDArray[np.int32], times: NDArray[Any]) -> Labels:
     # Rows at the same time count as happening in file order. One row: train. Two: train, test. More: all three.
     order = np.lexsort((times, users))
     position, count = _positions(users, order)
@@ -113,7 +104,7 @@ def _last(users: NDArray[np.int32], times: NDArray[Any]) -> NDArray[np.int8]:
     return labels
 
 
-def _by_time(times: NDArray[Any], shares: tuple[float, float, float]) -> NDArray[np.int8]:
+def _by_time(times: NDArray[Any], shares: Shares) -> Labels:
     # Rows at one moment stay together, in the part where the first of them falls.
     ordered = np.sort(times)
     labels = np.zeros(len(times), dtype=np.int8)

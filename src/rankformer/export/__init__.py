@@ -1,11 +1,11 @@
 """A trained model's vectors in the forms that other programs search.
 
-Adding a target is one file with a `base.Target` in it, and one line here.
+Adding a target is a `targets.Target`, and one line here.
 """
 
 TARGETS = {
-    "parquet": "rankformer.export.parquet:ParquetFiles",
-    "numpy": "rankformer.export.numpy_arrays:NumpyArrays",
-    "faiss": "rankformer.export.faiss_index:FaissIndex",
+    "parquet": "rankformer.export.targets:ParquetFiles",
+    "numpy": "rankformer.export.targets:NumpyArrays",
+    "faiss": "rankformer.export.targets:FaissIndex",
     "pgvector": "rankformer.export.pgvector:PgVector",
 }

@@ -21,8 +21,7 @@ FORMAT = "rankformer-export"
 VERSION = 2
 
 
-@dataclass(frozen=True, eq=False)
-class VectorTable:
+class VectorTable(NamedTuple):
     """The users, or the items.
 
     Attributes:

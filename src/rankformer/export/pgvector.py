@@ -15,15 +15,25 @@ from typing import Any, TextIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rankformer.errors import ConfigError, DataError
-from rankformer.export.base import Target, extra_module
 from rankformer.export.contents import Contents, Tables, VectorTable
 from rankformer.export.postgres_text import END, format_ids, format_rows, parse_rows, sql_type_of
+from rankformer.export.targets import Indices, Target, extra_module
 
 MAX_DIMENSION, MAX_INDEXED_DIMENSION = 16_000, 2_000  # of pgvector's type `vector`, and of its index over it
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_COMMENTS = (
+    "rankformer export: user and item vectors for PostgreSQL with the pgvector extension.",
+    "Load it with psql, for example: psql -d DATABASE -f THIS_FILE",
+)
+_BEGINNING = """\\set ON_ERROR_STOP on
+BEGIN;
+SET LOCAL client_encoding = 'UTF8';
+SET LOCAL standard_conforming_strings = on;
+SET LOCAL client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS vector;
+"""
 _VERSIONS = "SELECT current_setting('server_version'), extversion FROM pg_extension WHERE extname = 'vector'"
 
 
@@ -45,20 +55,24 @@ class PgVector(Target):
         self.dsn = dsn
 
     def write(self, contents: Contents, folder: Path) -> None:
-        """Write the stream."""
         dimension = contents.metadata["dimension"]
         if dimension > MAX_DIMENSION:
             raise DataError(f"dimension {dimension}: pgvector holds at most {MAX_DIMENSION}; train with fewer")
         with open(folder / self.files[0], "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(_header(contents))
+            stream.writelines(f"-- {line}\n" for line in (*_COMMENTS, *contents.metadata_json(indent=2).splitlines()))
+            stream.write(_BEGINNING)
             for name, table in zip(self.names, contents.tables, strict=True):
                 stream.write(_table_statements(name, table))
                 stream.writelines(format_rows(table))
                 stream.write(END)
-            stream.write(_footer(self.names, contents))
+            if dimension <= MAX_INDEXED_DIMENSION:
+                items = self.names[1]
+                stream.write(f"CREATE INDEX {items}_embedding_ip ON {items} USING hnsw (embedding vector_ip_ops);\n")
+            metadata = contents.metadata_json().replace("'", "''")
+            stream.writelines(f"COMMENT ON TABLE {name} IS '{metadata}';\n" for name in self.names)
+            stream.write("COMMIT;\n")
 
     def read(self, folder: Path) -> Tables:
-        """Return users and items from the COPY data of the stream, ids read by the type of their column."""
         sql_types, tables = {}, {}
         with open(folder / self.files[0], encoding="utf-8", newline="\n") as stream:
             for sql, data in statements(stream):
@@ -68,7 +82,7 @@ class PgVector(Target):
                     tables[found[1]] = parse_rows(data, sql_types[found[1]])
         return Tables(*(tables[name] for name in self.names))
 
-    def searches(self, folder: Path, tables: Tables, users: NDArray[np.int64], k: int) -> dict[str, NDArray[np.int64]]:
+    def searches(self, folder: Path, tables: Tables, users: Indices, k: int) -> dict[str, Indices]:
         """Return what the rows of the stream give, and what a server finds if one was named."""
         found = super().searches(folder, tables, users, k)
         if self.dsn is not None:
@@ -76,9 +90,7 @@ class PgVector(Target):
                 found |= self._search_on_server(self.dsn, stream, tables, users, k)
         return found
 
-    def _search_on_server(
-        self, dsn: str, stream: TextIO, tables: Tables, users: NDArray[np.int64], k: int
-    ) -> dict[str, NDArray[np.int64]]:
+    def _search_on_server(self, dsn: str, stream: TextIO, tables: Tables, users: Indices, k: int) -> dict[str, Indices]:
         """Return the (b, k) items that a server finds by `<#>`, under the server's name and versions.
 
         The tables are loaded as temporary ones in a transaction that is rolled back; nobody else ever sees them.
@@ -136,22 +148,6 @@ def _load_temporarily(cursor: Any, stream: TextIO) -> None:
     cursor.execute("SET LOCAL enable_indexscan = off")  # the index is approximate; what is compared here is exact
 
 
-def _header(contents: Contents) -> str:
-    comments = [
-        "rankformer export: user and item vectors for PostgreSQL with the pgvector extension.",
-        "Load it with psql, for example: psql -d DATABASE -f THIS_FILE",
-        *contents.metadata_json(indent=2).splitlines(),
-    ]
-    return "".join(f"-- {line}\n" for line in comments) + (
-        "\\set ON_ERROR_STOP on\n"
-        "BEGIN;\n"
-        "SET LOCAL client_encoding = 'UTF8';\n"
-        "SET LOCAL standard_conforming_strings = on;\n"
-        "SET LOCAL client_min_messages = warning;\n"
-        "CREATE EXTENSION IF NOT EXISTS vector;\n"
-    )
-
-
 def _table_statements(name: str, table: VectorTable) -> str:
     """Return what creates a table and begins its data."""
     title, column = ("    title text,\n", "title, ") if table.titles is not None else ("", "")
@@ -163,12 +159,3 @@ def _table_statements(name: str, table: VectorTable) -> str:
         ");\n"
         f"COPY {name} (id, {column}embedding) FROM stdin;\n"
     )
-
-
-def _footer(names: tuple[str, str], contents: Contents) -> str:
-    """Return the index over the items, if pgvector can index so many dimensions, the metadata, and the end."""
-    items = names[1]
-    index = f"CREATE INDEX {items}_embedding_ip ON {items} USING hnsw (embedding vector_ip_ops);\n"
-    metadata = contents.metadata_json().replace("'", "''")
-    comments = "".join(f"COMMENT ON TABLE {name} IS '{metadata}';\n" for name in names)
-    return (index if contents.metadata["dimension"] <= MAX_INDEXED_DIMENSION else "") + comments + "COMMIT;\n"

@@ -1,4 +1,4 @@
-"""Readers: one file per format, each with its `READERS`; adding one is a file here and its name in `_MODULES`.
+"""Readers: a function per format; adding one is a function in a file here and its line in `READERS`.
 
     csv tsv          a header is recognised, or stated with `header`
     inter            RecBole: tabs, header `user_id:token<TAB>item_id:token...`
@@ -10,19 +10,45 @@ exactly as its integer is; `007` keeps a column of strings.
 """
 
 import zlib
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from rankformer.data.readers import delimited, jsonl, lines, parquet
-from rankformer.data.readers.base import RawTable, Reader, ReadOptions
+from rankformer.data.readers import delimited, lines, typed
+from rankformer.data.readers.base import RawTable
 from rankformer.errors import ConfigError, DataError
 
-_MODULES = (delimited, parquet, jsonl, lines)
 
-READERS: dict[str, Reader] = {reader.name: reader for module in _MODULES for reader in module.READERS}
-READER_OF_SUFFIX = {suffix: reader for reader in READERS.values() for suffix in reader.suffixes}
+class Reader(NamedTuple):
+    """How files of one format are read.
+
+    Attributes:
+        name: what `format=` calls it.
+        suffixes: file name extensions that imply it, in lower case.
+        read: given a path, the columns that the caller named, and whether there is a header, returns the table.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, Collection[str], bool | None], RawTable]
 
 
-def read_table(path: Path, format: str | None, options: ReadOptions) -> RawTable:
+_ALL = (
+    Reader("csv", (".csv",), partial(delimited.read, delimiter=",")),
+    Reader("tsv", (".tsv",), partial(delimited.read, delimiter="\t")),
+    Reader("inter", (".inter",), partial(delimited.read, delimiter="\t", typed=True)),
+    Reader("parquet", (".parquet", ".pq"), typed.read_parquet),
+    Reader("jsonl", (".jsonl", ".ndjson"), typed.read_jsonl),
+    Reader("txt", (".txt",), partial(lines.read, parse=lines.parse_txt)),
+    Reader("pairs", (), partial(lines.read, parse=lines.parse_pairs)),
+    Reader("adjacency", (), partial(lines.read, parse=lines.parse_adjacency)),
+)
+READERS = {reader.name: reader for reader in _ALL}
+READER_OF_SUFFIX = {suffix: reader for reader in _ALL for suffix in reader.suffixes}
+
+
+def read_table(path: Path, format: str | None, named: Collection[str] = (), header: bool | None = None) -> RawTable:
     """Return the table in a file; without a format (a key of `READERS`) the extension tells it."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
@@ -35,7 +61,7 @@ def read_table(path: Path, format: str | None, options: ReadOptions) -> RawTable
         known = " ".join(READER_OF_SUFFIX)
         raise DataError(f"{path.name}: unknown extension {path.suffix!r}; expected {known}, or state format=...")
     try:
-        return reader.read(path, options)
+        return reader.read(path, named, header)
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
     except zlib.error as problem:

@@ -1,7 +1,7 @@
-"""What the readers share: how one is registered, what it is asked for, and the `RawTable` it returns."""
+"""What the readers share: the `RawTable` they return, which columns are worth reading, and files as bytes."""
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,42 +46,21 @@ class RawTable:
     has_header: bool = True
 
 
+def is_needed(column: str, named: Collection[str]) -> bool:
+    """Return whether a column could be one of a log's, given those that the caller named; others need not be read."""
+    return column in named or any(column.strip().lower() in known for known in KNOWN_NAMES.values())
+
+
+def with_unread(table: pa.Table, names: list[str]) -> pa.Table:
+    """Return the table with an empty stand-in for each column that was not read, so that errors can list all names."""
+    read = set(table.column_names)
+    return pa.table([table[name] if name in read else pa.nulls(table.num_rows) for name in names], names=names)
+
+
 def clip(text: str, limit: int = 60) -> str:
     """Return a string on one line and short enough for an error message."""
     line = text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
     return line if len(line) <= limit else line[: limit - 3] + "..."
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """What the caller said about a file.
-
-    Attributes:
-        named: columns named by the caller.
-        header: whether the first line names the columns; None to find out.
-    """
-
-    named: tuple[str, ...] = ()
-    header: bool | None = None
-
-    def needs(self, name: str) -> bool:
-        """Return whether a column could be one of a log's; others need not be read."""
-        return name in self.named or any(name.strip().lower() in known for known in KNOWN_NAMES.values())
-
-
-@dataclass(frozen=True)
-class Reader:
-    """How files of one format are read.
-
-    Attributes:
-        name: what `format=` calls it.
-        suffixes: file name extensions that imply it, in lower case.
-        read: returns the table in a file.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    read: Callable[[Path, ReadOptions], RawTable]
 
 
 @contextmanager
@@ -96,18 +75,8 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 def not_utf8(path: Path) -> DataError:
     """Return the error for a file that is not UTF-8, with the first line at fault."""
-    where = "the text"
     with open_bytes(path) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                where = f"line {number}"
-                break
+        bad = (number for number, line in enumerate(stream, 1) if line.decode(errors="ignore").encode() != line)
+        number = next(bad, None)
+    where = "the text" if number is None else f"line {number}"
     return DataError(f"{path.name}: {where} is not UTF-8; save the file as UTF-8")
-
-
-def with_unread(table: pa.Table, names: list[str]) -> pa.Table:
-    """Return the table with an empty stand-in for each column that was not read, so that errors can list all names."""
-    read = set(table.column_names)
-    return pa.table([table[name] if name in read else pa.nulls(table.num_rows) for name in names], names=names)

@@ -2,9 +2,9 @@
 
 import csv
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -15,153 +15,117 @@ from rankformer.data.readers.base import (
     BLOCK_BYTES,
     KNOWN_NAMES,
     RawTable,
-    Reader,
-    ReadOptions,
     clip,
+    is_needed,
     not_utf8,
     open_bytes,
     with_unread,
 )
 from rankformer.errors import DataError
 
+Records = Callable[..., Iterator[tuple[int, list[str]]]]
 
-def _read(path: Path, options: ReadOptions, *, delimiter: str, typed: bool = False) -> RawTable:
+
+def read(path: Path, named: Collection[str], header: bool | None, *, delimiter: str, typed: bool = False) -> RawTable:
     """Return every column as strings; `typed` is `.inter`, whose header says `name:type` and whose quotes are text."""
-    file = _DelimitedFile(path, delimiter, quoted=not typed)
-    first_rows = file.first_rows()
-    has_header = typed or _has_header(path, first_rows, options)
+    records = partial(_records, path, delimiter, not typed)
+    first_rows = [cells for _line, cells in islice(records(), 2)]
+    if not first_rows:
+        raise DataError(f"{path.name} holds only blank lines; expected one row per interaction")
+    has_header = typed or (_has_header(path, first_rows, named) if header is None else header)
     if has_header and len(first_rows) == 1:
         raise DataError(f"{path.name} has a header but no rows; expected one row per interaction")
-    names = first_rows[0]
-    if typed:
-        names = _names_without_types(path, names)
+    names = _names_without_types(path, first_rows[0]) if typed else first_rows[0]
     if not has_header:
         names = [str(position) for position in range(len(names))]
-        options = ReadOptions((*options.named, "0", "1"))
+        named = (*named, "0", "1")
+    # Positions as names let a header have a name twice; the real names are put on afterwards.
+    positions = [f"c{position}" for position in range(len(names))]
+    needed = [position for position, name in zip(positions, names, strict=True) if is_needed(name, named)]
+    with open_bytes(path) as stream:
+        try:
+            table = pyarrow.csv.read_csv(
+                stream,
+                pyarrow.csv.ReadOptions(
+                    block_size=BLOCK_BYTES, column_names=positions, skip_rows_after_names=int(has_header)
+                ),
+                pyarrow.csv.ParseOptions(
+                    delimiter=delimiter, quote_char=False if typed else '"', newlines_in_values=not typed
+                ),
+                pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(needed, pa.string()), include_columns=needed or positions
+                ),
+            )
+        except pa.ArrowInvalid as problem:
+            raise _explained(path, records, delimiter, len(names), problem) from None
+    if not typed and _count_bytes(path, b'"') % 2:
+        for _record in records(strict=True):  # refuses a quote that is never closed
+            pass
 
     def locate(row: int) -> str:
-        return f"line {file.line_of_row(row + has_header)}"
+        line, _cells = next(islice(records(), row + has_header, None))
+        return f"line {line}"
 
-    return RawTable(file.read(names, options, has_header), path.name, locate, is_text=True, has_header=has_header)
-
-
-@dataclass(frozen=True)
-class _DelimitedFile:
-    path: Path
-    delimiter: str
-    quoted: bool
-
-    def read(self, names: list[str], options: ReadOptions, skip_first: bool) -> pa.Table:
-        """Return the table under these column names, with the columns that are not needed left empty."""
-        # Positions as names let a header have a name twice; the real names are put on afterwards.
-        positions = [f"c{position}" for position in range(len(names))]
-        needed = [position for position, name in zip(positions, names, strict=True) if options.needs(name)]
-        read = pyarrow.csv.ReadOptions(
-            block_size=BLOCK_BYTES, column_names=positions, skip_rows_after_names=int(skip_first)
-        )
-        parse = pyarrow.csv.ParseOptions(
-            delimiter=self.delimiter,
-            quote_char='"' if self.quoted else False,
-            newlines_in_values=self.quoted,
-            ignore_empty_lines=True,
-        )
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(needed, pa.string()),
-            include_columns=needed or positions,
-            strings_can_be_null=False,
-        )
-        with open_bytes(self.path) as stream:
-            try:
-                table = pyarrow.csv.read_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
-            except pa.ArrowInvalid as problem:
-                found = self._bad_line(len(names)) or clip(str(problem), 200)
-                raise DataError(f"{self.path.name}: {found}") from None
-        if self.quoted:
-            self._check_quotes()
-        return with_unread(table, positions).rename_columns(names)
-
-    def first_rows(self) -> list[list[str]]:
-        """Return the first two rows, or the only one."""
-        rows = []
-        try:
-            for _line, row in self._records():
-                rows.append(row)
-                if len(rows) == 2:
-                    break
-        except UnicodeDecodeError:
-            raise not_utf8(self.path) from None
-        except csv.Error as problem:
-            expected = f"rows separated by {self.delimiter!r}"
-            raise DataError(f"{self.path.name} is not a table: {problem}; expected {expected}") from None
-        if not rows:
-            raise DataError(f"{self.path.name} holds only blank lines; expected one row per interaction")
-        return rows
-
-    def line_of_row(self, wanted: int) -> int:
-        """Return the number of the line on which a row begins; rows count from 0, header included."""
-        try:
-            for row, (line, _cells) in enumerate(self._records()):
-                if row == wanted:
-                    return line
-        except csv.Error:
-            pass  # a cell beyond the csv module's limit: counting rows is the best that is left
-        return wanted + 1
-
-    def _records(self, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Yield (line number, cells) of each record: the slow way, for the first lines and to explain errors."""
-        # The csv module's own limit of 131,072 letters is for the whole process, so it is put back afterwards.
-        limit = csv.field_size_limit(BLOCK_BYTES)
-        try:
-            with open_bytes(self.path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-                quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
-                reader = csv.reader(text, delimiter=self.delimiter, quoting=quoting, strict=strict)
-                begin = 1
-                for row in reader:
-                    if row:
-                        yield begin, row
-                    begin = reader.line_num + 1
-        finally:
-            csv.field_size_limit(limit)
-
-    def _bad_line(self, expected: int) -> str | None:
-        """Return what is wrong with the first line that has another number of fields, if there is one."""
-        try:
-            for line, cells in self._records():
-                if len(cells) != expected:
-                    text = repr(clip(self.delimiter.join(cells)))
-                    return f"line {line} has {len(cells)} fields where {expected} were expected: {text}; fix or drop it"
-        except UnicodeDecodeError:
-            raise not_utf8(self.path) from None
-        except csv.Error:
-            pass
-        return None
-
-    def _check_quotes(self) -> None:
-        """Refuse a file that ends inside a quoted cell: what follows the quote was read as one cell, up to the end."""
-        with open_bytes(self.path) as stream:
-            if sum(block.count(b'"') for block in iter(lambda: stream.read(BLOCK_BYTES), b"")) % 2 == 0:
-                return
-        last_whole = 0
-        try:
-            for line, _cells in self._records(strict=True):
-                last_whole = line
-        except csv.Error as problem:
-            if "unexpected end of data" in str(problem):
-                found = f"a quote opened after line {last_whole} is never closed; close it, or double it inside a cell"
-                raise DataError(f"{self.path.name}: {found}") from None
+    table = with_unread(table, positions).rename_columns(names)
+    return RawTable(table, path.name, locate, is_text=True, has_header=has_header)
 
 
-def _has_header(path: Path, rows: list[list[str]], options: ReadOptions) -> bool:
-    if options.header is not None:
-        return options.header
+def _records(path: Path, delimiter: str, quoted: bool, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, cells) of each record: the slow way, for the first lines and to explain errors.
+
+    With `strict`, a file that ends inside a quoted cell is refused, since all after the quote was read as that cell.
+    """
+    # The csv module's own limit of 131,072 letters is for the whole process, so it is put back afterwards.
+    limit = csv.field_size_limit(BLOCK_BYTES)
+    last, begin = 0, 1
+    try:
+        with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            reader = csv.reader(text, delimiter=delimiter, quoting=quoting, strict=strict)
+            for row in reader:
+                if row:
+                    yield begin, row
+                    last = begin
+                begin = reader.line_num + 1
+    except UnicodeDecodeError:
+        raise not_utf8(path) from None
+    except csv.Error as problem:
+        if "unexpected end of data" in str(problem):
+            found = f"a quote opened after line {last} is never closed; close it, or double it inside a cell"
+            raise DataError(f"{path.name}: {found}") from None
+        if not strict:  # which would also refuse a stray quote inside a cell
+            raise DataError(
+                f"{path.name} is not a table: {problem}; expected rows separated by {delimiter!r}"
+            ) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _explained(path: Path, records: Records, delimiter: str, expected: int, problem: Exception) -> DataError:
+    """Return what is wrong with the first line that has another number of fields, or else Arrow's own words."""
+    found = clip(str(problem), 200)
+    for line, cells in records():
+        if len(cells) != expected:
+            text = repr(clip(delimiter.join(cells)))
+            found = f"line {line} has {len(cells)} fields where {expected} were expected: {text}; fix or drop it"
+            break
+    return DataError(f"{path.name}: {found}")
+
+
+def _count_bytes(path: Path, byte: bytes) -> int:
+    with open_bytes(path) as stream:
+        return sum(block.count(byte) for block in iter(partial(stream.read, BLOCK_BYTES), b""))
+
+
+def _has_header(path: Path, rows: list[list[str]], named: Collection[str]) -> bool:
     first = [cell.strip().lower() for cell in rows[0]]
-    if any(name in rows[0] for name in options.named if not name.isdecimal()):
+    if any(name in rows[0] for name in named if not name.isdecimal()):
         return True
     if any(cell in KNOWN_NAMES[role] for cell in first for role in ("user", "item")):
         return True
-    if any(_is_number(cell) for cell in first) or any(name.isdecimal() for name in options.named):
+    if any(map(_is_number, first)) or any(name.isdecimal() for name in named):
         return False
-    if len(rows) > 1 and any(_is_number(cell) for cell in rows[1]):
+    if len(rows) > 1 and any(map(_is_number, rows[1])):
         return True  # words above numbers
     raise DataError(
         f"{path.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
@@ -185,10 +149,3 @@ def _names_without_types(path: Path, cells: list[str]) -> list[str]:
                 'add it, or read the file with format="tsv"'
             )
     return [cell.rsplit(":", 1)[0] for cell in cells]
-
-
-READERS = (
-    Reader("csv", (".csv",), partial(_read, delimiter=",")),
-    Reader("tsv", (".tsv",), partial(_read, delimiter="\t")),
-    Reader("inter", (".inter",), partial(_read, delimiter="\t", typed=True)),
-)

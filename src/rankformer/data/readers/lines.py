@@ -6,10 +6,8 @@ txt        told from the lines: two tokens on each are pairs, ragged lines are a
            tokens on every line could be either, so that has to be stated
 """
 
-from codecs import BOM_UTF8
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,130 +15,109 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.readers.base import BLOCK_BYTES, RawTable, Reader, ReadOptions, clip, not_utf8, open_bytes
+from rankformer.data.readers.base import BLOCK_BYTES, RawTable, clip, not_utf8, open_bytes
 from rankformer.errors import DataError
 
 PAIR_COLUMNS = ("user", "item", "weight", "time")
 
 
 @dataclass(frozen=True)
-class _TokenLines:
-    """All tokens of a file in order, and of each line that has any: how many, and the number of the line."""
+class TokenLines:
+    """The lines of a file that have tokens: the tokens of each (lists of strings), how many, and its line number."""
 
-    path: Path
+    name: str
     tokens: pa.ChunkedArray
     sizes: NDArray[np.int64]
     numbers: NDArray[np.int64]
 
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """The position of each line's first token."""
-        starts: NDArray[np.int64] = np.cumsum(self.sizes) - self.sizes
-        return starts
+    def where(self, line: int) -> str:
+        """Return the name of the file and the number of a line, which is counted from 0 here."""
+        return f"{self.name} line {self.numbers[line]}"
 
     def quote(self, line: int) -> str:
         """Return the tokens of a line, counted from 0, for an error message."""
-        return repr(clip(" ".join(self.tokens.slice(self.starts[line], min(self.sizes[line], 40)).to_pylist())))
+        return repr(clip(" ".join(self.tokens[line].values[:40].to_pylist())))
 
     def table(self, columns: dict[str, pa.ChunkedArray], line_numbers: NDArray[np.int64]) -> RawTable:
         """Return columns of which each row stands on the line of that number."""
-        return RawTable(pa.table(columns), self.path.name, lambda row: f"line {line_numbers[row]}", is_text=True)
+        return RawTable(pa.table(columns), self.name, lambda row: f"line {line_numbers[row]}", is_text=True)
 
 
-def _read_txt(lines: _TokenLines) -> RawTable:
+def parse_txt(lines: TokenLines) -> RawTable:
+    """Return the table of lines that are pairs or adjacency lists, told from their lengths."""
     first = lines.sizes[0]
     if (lines.sizes == first).all() and first in (3, 4):
         raise DataError(
-            f'{lines.path.name} has {first} fields on every line: state format="pairs" if they are '
+            f'{lines.name} has {first} fields on every line: state format="pairs" if they are '
             f'{" ".join(PAIR_COLUMNS[:first])}, or format="adjacency" if they are a user and its items'
         )
     if (lines.sizes == 2).all():
-        return _read_pairs(lines)
-    users = lines.tokens.take(pa.array(lines.starts))
+        return parse_pairs(lines)
+    users = pc.list_element(lines.tokens, 0)
     if pc.count_distinct(users).as_py() < len(users):
         # Adjacency lists have one line per user, so this is more likely a file of pairs with a damaged line.
         odd = int(np.flatnonzero(lines.sizes != 2)[0])
         raise DataError(
-            f"{lines.path.name} line {lines.numbers[odd]} has {lines.sizes[odd]} fields where pairs have two, and "
-            "users occur more than once, which they do not in adjacency lists: "
-            f'{lines.quote(odd)}; fix the line or state format="adjacency"'
+            f"{lines.where(odd)} has {lines.sizes[odd]} fields where pairs have two, and users occur more than once, "
+            f'which they do not in adjacency lists: {lines.quote(odd)}; fix the line or state format="adjacency"'
         )
-    return _read_adjacency(lines)
+    return parse_adjacency(lines)
 
 
-def _read_pairs(lines: _TokenLines) -> RawTable:
+def parse_pairs(lines: TokenLines) -> RawTable:
+    """Return one row per line."""
     size = int(lines.sizes[0])
     expected = size if 2 <= size <= len(PAIR_COLUMNS) else 2
-    wrong = np.flatnonzero(lines.sizes != expected)
-    if len(wrong):
+    wrong = np.flatnonzero(lines.sizes != expected).tolist()
+    if wrong:
         raise DataError(
-            f"{lines.path.name} line {lines.numbers[wrong[0]]} has {lines.sizes[wrong[0]]} fields where {expected} "
-            f"were expected: {lines.quote(int(wrong[0]))}; fix or drop it"
+            f"{lines.where(wrong[0])} has {lines.sizes[wrong[0]]} fields where {expected} were expected: "
+            f"{lines.quote(wrong[0])}; fix or drop it"
         )
-    columns = {PAIR_COLUMNS[field]: lines.tokens.take(pa.array(lines.starts + field)) for field in range(size)}
+    columns = {PAIR_COLUMNS[field]: pc.list_element(lines.tokens, field) for field in range(size)}
     return lines.table(columns, lines.numbers)
 
 
-def _read_adjacency(lines: _TokenLines) -> RawTable:
-    good = pc.match_substring_regex(lines.tokens, "^[0-9]+$")
+def parse_adjacency(lines: TokenLines) -> RawTable:
+    """Return one row per item on each user's line."""
+    tokens = pc.list_flatten(lines.tokens)
+    line_of_token = np.repeat(np.arange(len(lines.sizes)), lines.sizes)
+    good = pc.match_substring_regex(tokens, "^[0-9]+$")
     if not pc.all(good).as_py():
         position = pc.index(good, False).as_py()
-        line = int(np.searchsorted(lines.starts, position, side="right")) - 1
+        line = int(line_of_token[position])
         raise DataError(
-            f"{lines.path.name} line {lines.numbers[line]}: {clip(lines.tokens[position].as_py())!r} is not an integer "
-            f"from 0; adjacency lists are `user item item ...` and pairs have two fields a line: {lines.quote(line)}"
+            f"{lines.where(line)}: {clip(tokens[position].as_py())!r} is not an integer from 0; adjacency lists "
+            f"are `user item item ...` and pairs have two fields a line: {lines.quote(line)}"
         )
-    is_item = np.ones(len(lines.tokens), dtype=bool)
-    is_item[lines.starts] = False
+    is_item = np.diff(line_of_token, prepend=-1) == 0
     if not is_item.any():
-        raise DataError(f"{lines.path.name} has users but no items; expected `user item item ...` on each line")
-    per_user = lines.sizes - 1
-    users = lines.tokens.take(pa.array(np.repeat(lines.starts, per_user)))
-    columns = {"user": users, "item": lines.tokens.filter(pa.array(is_item))}
-    return lines.table(columns, np.repeat(lines.numbers, per_user))
+        raise DataError(f"{lines.name} has users but no items; expected `user item item ...` on each line")
+    line_of_item = line_of_token[is_item]
+    users = pc.list_element(lines.tokens, 0).take(pa.array(line_of_item))
+    return lines.table({"user": users, "item": tokens.filter(pa.array(is_item))}, lines.numbers[line_of_item])
 
 
-def _tokenize(path: Path) -> _TokenLines:
-    chunks: list[pa.Array] = []
-    counts = [np.empty(0, dtype=np.int64)]
+def read(path: Path, _named: Collection[str], _header: bool | None, *, parse: Callable[..., RawTable]) -> RawTable:
+    """Return the table that `parse` (of those above) makes of the lines of a file."""
+    blocks: list[pa.Array] = []
     with open_bytes(path) as stream:
         while block := stream.read(BLOCK_BYTES) + stream.readline():  # whole lines
-            # A byte order mark is not part of the first id.
-            tokens, per_line = _tokenize_block(block if chunks else block.removeprefix(BOM_UTF8))
             try:
-                tokens.validate(full=True)
-            except pa.ArrowInvalid:
+                # A byte order mark is not part of the first id.
+                blocks.append(_tokenize(block.decode("utf-8" if blocks else "utf-8-sig")))
+            except UnicodeDecodeError:
                 raise not_utf8(path) from None
-            chunks.append(tokens)
-            counts.append(per_line)
-    sizes = np.concatenate(counts)
-    filled = np.flatnonzero(sizes)
-    if not len(filled):
+    tokens = pa.chunked_array(blocks, type=pa.list_(pa.string()))
+    filled = pc.is_valid(tokens)
+    if not pc.any(filled).as_py():
         raise DataError(f"{path.name} holds only blank lines; expected `user item` on each line")
-    return _TokenLines(path, pa.chunked_array(chunks, type=pa.string()), sizes[filled], filled + 1)
+    tokens = tokens.filter(filled)
+    sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
+    return parse(TokenLines(path.name, tokens, sizes, np.flatnonzero(filled.to_numpy()) + 1))
 
 
-def _tokenize_block(block: bytes) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the tokens of some whole lines and their number per line, without a Python loop over lines."""
-    data = np.frombuffer(block, dtype=np.uint8)
-    space = (data == 32) | ((data >= 9) & (data <= 13))
-    edge = np.diff(np.concatenate(([True], space, [True])).astype(np.int8))
-    starts, ends = np.flatnonzero(edge == -1), np.flatnonzero(edge == 1)
-    offsets = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int32)
-    letters = np.ascontiguousarray(data[~space])
-    tokens = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(letters))
-    line_ends = np.flatnonzero(data == 10)
-    if not block.endswith(b"\n"):
-        line_ends = np.append(line_ends, len(data))
-    return tokens, np.diff(np.searchsorted(starts, line_ends), prepend=0)
-
-
-def _read(path: Path, _options: ReadOptions, *, parse: Callable[[_TokenLines], RawTable]) -> RawTable:
-    return parse(_tokenize(path))
-
-
-READERS = (
-    Reader("txt", (".txt",), partial(_read, parse=_read_txt)),
-    Reader("pairs", (), partial(_read, parse=_read_pairs)),
-    Reader("adjacency", (), partial(_read, parse=_read_adjacency)),
-)
+def _tokenize(block: str) -> pa.Array:
+    """Return the tokens of each of some whole lines, null for a blank one, without a Python loop over lines."""
+    lines = pc.ascii_trim_whitespace(pc.split_pattern(pa.array([block.removesuffix("\n")]), "\n").flatten())
+    return pc.ascii_split_whitespace(pc.replace_with_mask(lines, pc.equal(lines, ""), pa.scalar(None, pa.string())))

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from rankformer.errors import ConfigError
-from rankformer.export.base import extra_module, search_by_product
 from rankformer.export.contents import Tables, VectorTable
+from rankformer.export.targets import extra_module, search_by_product
 
 
 @pytest.mark.parametrize("k", [1, 7, 30])
