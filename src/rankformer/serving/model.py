@@ -69,10 +69,10 @@ class ServedModel:
 
     def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
         """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
-        found, without_items = self.recommender.rank_histories([history], options)
+        found, [is_empty] = self.recommender.rank_histories([history], options)
         return {
             "items": self._ranked(found.items[0].tolist(), found.scores[0].float().tolist()),
-            "fallback": len(without_items) > 0,
+            "fallback": is_empty,
         }
 
     def similar(self, item: int, k: int) -> list[Entry]:
