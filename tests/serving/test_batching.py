@@ -1,9 +1,10 @@
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
-from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
+from rankformer.serving.batching import BatchQueue, ClosedError, QueueFullError
 
 
 class Recorder:
@@ -27,7 +28,7 @@ def run(scenario, **sizes):
     sizes = {"batch_size": 4, "queue_size": 100, **sizes}
 
     async def main():
-        queue = MicroBatcher(recorder, **sizes)
+        queue = BatchQueue(recorder, threads=1, **sizes)
         try:
             await scenario(queue, recorder)
         finally:
@@ -42,7 +43,7 @@ async def wait_behind(queue, recorder):
     """Hold the thread with one call; return its task."""
     recorder.gate.clear()
     first = asyncio.ensure_future(queue.submit("first", 0))
-    while len(queue) or not queue._busy:
+    while len(queue) or not queue._working:
         await asyncio.sleep(0)
     return first
 
@@ -138,16 +139,22 @@ def test_sizes_are_reported():
     assert sizes == [1, 4, 3]
 
 
+def calls(threads, waiting):
+    """A queue whose keys are calls, and a function that runs one."""
+    queue = BatchQueue(lambda call, _: [call()], threads=threads, batch_size=1, queue_size=waiting)
+    return queue, lambda *call: queue.submit(partial(*call))
+
+
 def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
     async def scenario():
-        pool, gate = WorkerPool(1, 1), threading.Event()
-        running = [asyncio.ensure_future(pool.run(gate.wait)) for _ in range(2)]
+        (pool, run), gate = calls(1, 1), threading.Event()
+        running = [asyncio.ensure_future(run(gate.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFullError):
-            await pool.run(int)
+            await run(int)
         gate.set()
         await asyncio.gather(*running)
-        assert await pool.run(int, "7") == 7
+        assert await run(int, "7") == 7
         pool.close()
 
     asyncio.run(scenario())
@@ -155,22 +162,22 @@ def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
 
 def test_a_place_stays_taken_while_its_thread_works_for_nobody():
     async def scenario():
-        pool, gate, ended = WorkerPool(1, 0), threading.Event(), threading.Event()
+        (pool, run), gate, ended = calls(1, 0), threading.Event(), threading.Event()
 
         def work():
             gate.wait()
             ended.set()
 
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pool.run(work), 0.01)
+            await asyncio.wait_for(run(work), 0.01)
         with pytest.raises(QueueFullError):
-            await pool.run(int)
+            await run(int)
         gate.set()
         while not ended.is_set():
             await asyncio.sleep(0.001)
         while True:  # the thread gives its place back right after
             try:
-                assert await pool.run(int) == 0
+                assert await run(int) == 0
                 break
             except QueueFullError:
                 await asyncio.sleep(0.001)
@@ -181,21 +188,21 @@ def test_a_place_stays_taken_while_its_thread_works_for_nobody():
 
 def test_an_error_reaches_the_one_who_asked_and_frees_the_place():
     async def scenario():
-        pool = WorkerPool(1, 0)
+        pool, run = calls(1, 0)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await pool.run(divmod, 1, 0)
+                await run(divmod, 1, 0)
         pool.close()
         with pytest.raises(ClosedError):
-            await pool.run(int)
+            await run(int)
 
     asyncio.run(scenario())
 
 
 def test_several_threads_answer_beside_each_other():
     async def scenario():
-        pool, meeting = WorkerPool(3, 0), threading.Barrier(3, timeout=30)
-        assert sorted(await asyncio.gather(*(pool.run(meeting.wait) for _ in range(3)))) == [0, 1, 2]
+        (pool, run), meeting = calls(3, 0), threading.Barrier(3, timeout=30)
+        assert sorted(await asyncio.gather(*(run(meeting.wait) for _ in range(3)))) == [0, 1, 2]
         pool.close()
 
     asyncio.run(scenario())

@@ -147,10 +147,10 @@ def test_an_answer_under_way_finishes_on_the_model_it_began_with(runs, batching)
 
 
 def test_two_reloads_at_once(runs, monkeypatch):
-    from rankformer.serving import model
+    from rankformer.serving import service
 
     gate = threading.Event()
-    real = model.load_served_model
+    real = service.load_served_model
 
     async def scenario():
         async with asking_at_once(runs / "current", tokens=Tokens(admin=ADMIN)) as (client, app):
@@ -159,7 +159,7 @@ def test_two_reloads_at_once(runs, monkeypatch):
                 gate.wait(30)
                 return real(path)
 
-            monkeypatch.setattr(model, "load_served_model", slow)
+            monkeypatch.setattr(service, "load_served_model", slow)
             first = asyncio.ensure_future(client.post("/v1/admin/reload", headers=HEADERS))
             while not app.state.service.slot.loading:
                 await asyncio.sleep(0.001)

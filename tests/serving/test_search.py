@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankformer.serving.search import SearchIndex
+from rankformer.serving.ids import SearchIndex
 
 IDS = pa.array(["b-1", "a-1", "ab-2", "x"], pa.large_string())
 TITLES = pa.array(["Über Wasser", None, "Apfel (b-1)", "ÜBER alles"])

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankformer.serving.errors import from_exception
-from rankformer.serving.middleware import AuthMiddleware, BodyLimitMiddleware, MetricsMiddleware
-from rankformer.serving.routes import add_routes
+from rankformer.serving.middleware import ServiceMiddleware
+from rankformer.serving.routes import api_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens
 
@@ -45,11 +45,9 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
         lifespan=lifespan,
     )
     app.state.service = service
-    add_routes(app, service, needs_token=tokens.access is not None)
+    app.router.routes += api_routes(service, needs_token=tokens.access is not None)
     app.add_exception_handler(HTTPException, _route_error)
-    app.add_middleware(BodyLimitMiddleware, settings=settings)
-    app.add_middleware(AuthMiddleware, settings=settings, tokens=tokens)
-    app.add_middleware(MetricsMiddleware, service=service)  # added last, so outermost
+    app.add_middleware(ServiceMiddleware, service=service, tokens=tokens)
     return app
 
 

@@ -1,12 +1,8 @@
-"""`ServedModel`: one loaded run with everything an answer needs; `ModelSlot`: its hot swap while requests continue."""
+"""`ServedModel`: one loaded run with everything an answer needs."""
 
-import asyncio
 import hashlib
-import logging
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +14,7 @@ from rankformer.errors import RunFolderError
 from rankformer.runs.manifest import MANIFEST, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.scoring.recommender import RankingOptions
-from rankformer.serving.ids import IdCodec
-from rankformer.serving.metrics import Metrics
-from rankformer.serving.search import SearchIndex
-
-logger = logging.getLogger("rankformer.serving")
+from rankformer.serving.ids import IdCodec, SearchIndex
 
 Entry = dict[str, Any]
 _NOT_METRICS = ("event", "epoch", "best", "seconds")
@@ -91,7 +83,6 @@ class ServedModel:
             "reasons": [{**self.titled(reason), "contribution": value} for reason, value in reasons],
             "own": found.user_contribution,
             "crowd": found.global_contribution,
-            "model_version": self.version,
         }
 
     def history(self, user: int) -> list[int]:
@@ -153,7 +144,6 @@ class ServedModel:
             "curve": curve,
             "curve_metric": metric,
             "can": self.can,
-            "model_version": self.version,
         }
 
     def warm_up(self) -> "ServedModel":
@@ -210,69 +200,3 @@ def _version_of(folder: Path) -> str:
         return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
     except OSError as error:
         raise RunFolderError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error
-
-
-class ModelSlot:
-    """Holds the model that answers, read from a path that is fixed by configuration.
-
-    A reload reads the new run in a thread of its own; then one reference changes. A request keeps the model it began
-    with; the old model is freed after its last request. A run that cannot be loaded changes nothing.
-    """
-
-    def __init__(self, path: Path, metrics: Metrics) -> None:
-        self._path = path
-        self._metrics = metrics
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._lock = asyncio.Lock()
-        self._requested = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.current: ServedModel | None = None
-        self.failure: Exception | None = None
-
-    @property
-    def loading(self) -> bool:
-        """Whether a run is being loaded at this moment."""
-        return self._lock.locked()
-
-    async def load(self) -> ServedModel:
-        """Return the model that the path holds now, once it answers in place of the previous one.
-
-        Raises:
-            Exception: it cannot be used; the previous model continues.
-        """
-        async with self._lock:
-            previous = self.current
-            try:
-                model = await asyncio.get_running_loop().run_in_executor(self._thread, load_served_model, self._path)
-            except Exception as error:
-                self.failure = error
-                self._metrics.reloads.labels("failed").inc()
-                state = "no model is loaded" if previous is None else f"model {previous.version} continues"
-                logger.error("loading failed, %s: %s", state, error)
-                raise
-            self.current, self.failure = model, None
-            self._metrics.set_model(model.version, model.run.model, model.created, model.loaded, lambda: model.age)
-            logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
-            return model
-
-    def load_soon(self) -> None:
-        """Load in the background; many calls during one load (signals) make one more, not many."""
-        if self._requested:
-            return
-        self._requested = True
-        task = asyncio.get_running_loop().create_task(self._load_in_background())
-        self._tasks.add(task)  # the loop itself would let a running task be collected
-        task.add_done_callback(self._tasks.discard)
-
-    async def _load_in_background(self) -> None:
-        async with self._lock:
-            self._requested = False  # the path is read after this, so a later signal needs another load
-        with suppress(Exception):  # logged and counted by then
-            await self.load()
-
-    async def close(self) -> None:
-        """Load nothing any more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,18 +1,126 @@
 """`Service`: the state that requests share, and the bounded way from a request to a thread that answers it."""
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+
 from rankformer.scoring.recommender import RankingOptions
-from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
+from rankformer.serving.batching import BatchQueue, ClosedError, QueueFullError
 from rankformer.serving.errors import ApiError, unknown
-from rankformer.serving.metrics import Metrics
-from rankformer.serving.model import Entry, ModelSlot, ServedModel
+from rankformer.serving.model import Entry, ServedModel, load_served_model
+from rankformer.serving.schemas import RankingBody, RecommendQuery
 from rankformer.serving.settings import ServiceSettings
+
+logger = logging.getLogger("rankformer.serving")
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 T = TypeVar("T")
 Find = Callable[[Any], int | None]
+
+
+class Metrics:
+    """Prometheus metrics of one service; label values are routes and fixed words, never what callers send."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        add = self._add
+        self.requests = add(Counter, "requests", "Requests answered.", "method", "route", "status")
+        self.seconds = add(Histogram, "request_seconds", "Time to the answer.", "route", buckets=_LATENCIES)
+        self.in_flight = add(Gauge, "requests_in_flight", "Requests being answered.")
+        self.unknown_ids = add(Counter, "unknown_ids", "Ids asked for that the model does not know.", "kind")
+        self.rejections = add(Counter, "rejections", "Requests rejected, to be repeated later.", "reason")
+        self.reloads = add(Counter, "reloads", "Attempts to load a model.", "outcome")
+        self.batch_users = add(Histogram, "batch_users", "Users answered together.", buckets=_BATCHES)
+        self.queue_length = add(Gauge, "queue_length", "Single users waiting to be answered.")
+        self.model = add(Info, "model", "The model that answers.")
+        self.model_age = add(Gauge, "model_age_seconds", "Time since the model was saved.")
+        self.model_loaded = add(Gauge, "model_loaded_timestamp_seconds", "When the model was loaded.")
+        ProcessCollector(registry=self.registry)
+        for outcome in ("ok", "failed"):
+            self.reloads.labels(outcome)
+        for kind in ("user", "item"):
+            self.unknown_ids.labels(kind)
+
+    def _add(self, kind: Callable[..., T], name: str, meaning: str, *labels: str, **options: Any) -> T:
+        return kind(f"rankformer_{name}", meaning, labels, registry=self.registry, **options)
+
+
+class ModelSlot:
+    """Holds the model that answers, read from a path that is fixed by configuration.
+
+    A reload reads the new run in a thread of its own; then one reference changes. A request keeps the model it began
+    with; the old model is freed after its last request. A run that cannot be loaded changes nothing.
+    """
+
+    def __init__(self, path: Path, metrics: Metrics) -> None:
+        self._path = path
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._lock = asyncio.Lock()
+        self._requested = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.current: ServedModel | None = None
+        self.failure: Exception | None = None
+
+    @property
+    def loading(self) -> bool:
+        """Whether a run is being loaded at this moment."""
+        return self._lock.locked()
+
+    async def load(self) -> ServedModel:
+        """Return the model that the path holds now, once it answers in place of the previous one.
+
+        Raises:
+            Exception: it cannot be used; the previous model continues.
+        """
+        async with self._lock:
+            previous = self.current
+            try:
+                model = await asyncio.get_running_loop().run_in_executor(self._thread, load_served_model, self._path)
+            except Exception as error:
+                self.failure = error
+                self._metrics.reloads.labels("failed").inc()
+                state = "no model is loaded" if previous is None else f"model {previous.version} continues"
+                logger.error("loading failed, %s: %s", state, error)
+                raise
+            self.current, self.failure = model, None
+            self._metrics.reloads.labels("ok").inc()
+            self._metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
+            self._metrics.model_age.set_function(lambda: model.age)
+            self._metrics.model_loaded.set(model.loaded)
+            logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
+            return model
+
+    def load_soon(self) -> None:
+        """Load in the background; many calls during one load (signals) make one more, not many."""
+        if self._requested:
+            return
+        self._requested = True
+        task = asyncio.get_running_loop().create_task(self._load_in_background())
+        self._tasks.add(task)  # the loop itself would let a running task be collected
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load_in_background(self) -> None:
+        async with self._lock:
+            self._requested = False  # the path is read after this, so a later signal needs another load
+        with suppress(Exception):  # logged and counted by then
+            await self.load()
+
+    async def close(self) -> None:
+        """Load nothing any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class Service:
@@ -22,23 +130,24 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.slot = ModelSlot(path, self.metrics)
-        self._workers = WorkerPool(settings.workers, settings.waiting)
-        # Without batching single users have threads and a queue of the same size of their own.
-        self._singles = WorkerPool(settings.workers, settings.queue_size)
-        self._batcher = MicroBatcher[tuple[ServedModel, RankingOptions], list[Entry]](
+        self._users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
             lambda key, users: key[0].lists(users, key[1]),
-            batch_size=settings.batch_size,
+            threads=1 if settings.batching else settings.workers,
+            batch_size=settings.batch_size if settings.batching else 1,
             queue_size=settings.queue_size,
             on_batch=self.metrics.batch_users.observe,
         )
-        self.metrics.queue_length.set_function(lambda: len(self._batcher))
+        self._calls = BatchQueue[Callable[[], Any], Any](
+            lambda call, _: [call()], threads=settings.workers, batch_size=1, queue_size=settings.waiting
+        )
+        self.metrics.queue_length.set_function(lambda: len(self._users))
         self.stopping = False
 
     async def close(self) -> None:
         """Reject whatever still comes."""
         self.stopping = True
-        for queue in (self._batcher, self._singles, self._workers):
-            queue.close()
+        self._users.close()
+        self._calls.close()
         await self.slot.close()
 
     @property
@@ -56,13 +165,11 @@ class Service:
 
     async def list_of(self, model: ServedModel, user: int, options: RankingOptions) -> list[Entry]:
         """Return the ranked list of one user, computed together with others who wait where batching is on."""
-        if self.settings.batching:
-            return await self._admitted(self._batcher.submit((model, options), user))
-        return (await self._admitted(self._singles.run(model.lists, [user], options)))[0]
+        return await self._admitted(self._users.submit((model, options), user))
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what a heavy call returns, run in one of a few threads."""
-        return await self._admitted(self._workers.run(function, *arguments))
+        return await self._admitted(self._calls.submit(partial(function, *arguments)))
 
     async def _admitted(self, answer: Awaitable[T]) -> T:
         try:
@@ -87,17 +194,17 @@ class Service:
         self.metrics.unknown_ids.labels(kind).inc(len(missing))
         return [index for _, index in found if index is not None], missing
 
-    def options(
-        self, find: Find, k: int, include_seen: bool, allow: Sequence[Any] | None, block: Sequence[Any] | None
-    ) -> RankingOptions:
-        """Return a request's options in item indices; `find` looks an item up."""
-        return RankingOptions(k, include_seen, self._filter("allow", find, allow), self._filter("block", find, block))
+    def options(self, find: Find, request: RecommendQuery | RankingBody) -> RankingOptions:
+        """Return a request's options in item indices; as in the library, a filter in which nothing is known is refused.
 
-    def _filter(self, name: str, find: Find, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
-        """Return the known items of a filter; as in the library, one in which nothing is known is refused."""
-        if raw_ids is None:
-            return None
-        indices, _ = self.split("item", find, raw_ids)
-        if raw_ids and not indices:
-            raise ApiError(404, "unknown_item", f"the model knows no item of {name}")
-        return tuple(sorted(set(indices)))
+        A query cannot hold an empty list, so that one without a filter has an empty one: only what was sent counts.
+        """
+        given = {name: getattr(request, name) for name in ("allow", "block") if name in request.model_fields_set}
+        filters: dict[str, tuple[int, ...]] = {}
+        for name, raw_ids in given.items():
+            if raw_ids is not None:
+                indices, _ = self.split("item", find, raw_ids)
+                if raw_ids and not indices:
+                    raise ApiError(404, "unknown_item", f"the model knows no item of {name}")
+                filters[name] = tuple(sorted(set(indices)))
+        return RankingOptions(request.k, request.include_seen, **filters)
