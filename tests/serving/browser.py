@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from rankformer.serving.app import create_app
+from rankformer.serving.server import create_app
 from rankformer.serving.settings import Tokens
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")

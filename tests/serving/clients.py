@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 import uvicorn
 
-from rankformer.serving.app import create_app
+from rankformer.serving.server import create_app
 
 RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE = 60.0

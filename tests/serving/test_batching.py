@@ -4,7 +4,11 @@ from functools import partial
 
 import pytest
 
-from rankformer.serving.batching import BatchQueue, ClosedError, QueueFullError
+from rankformer.serving.batching import BatchQueue
+
+
+class Rejected(Exception):
+    pass
 
 
 class Recorder:
@@ -28,7 +32,7 @@ def run(scenario, **sizes):
     sizes = {"batch_size": 4, "queue_size": 100, **sizes}
 
     async def main():
-        queue = BatchQueue(recorder, threads=1, **sizes)
+        queue = BatchQueue(recorder, threads=1, rejected=Rejected, **sizes)
         try:
             await scenario(queue, recorder)
         finally:
@@ -87,7 +91,7 @@ def test_a_full_queue_refuses_and_takes_again_when_there_is_room():
         asked = [asyncio.ensure_future(queue.submit("a", number)) for number in range(2)]
         await asyncio.sleep(0)
         assert len(queue) == 2
-        with pytest.raises(QueueFullError):
+        with pytest.raises(Rejected, match="too_many_requests"):
             await queue.submit("a", 2)
         recorder.gate.set()
         await asyncio.gather(*asked)
@@ -119,7 +123,7 @@ def test_closing_answers_those_under_way_and_refuses_the_rest():
         recorder.gate.set()
         assert await first == 0
         for late in (waiting, queue.submit("a", 2)):
-            with pytest.raises(ClosedError):
+            with pytest.raises(Rejected, match="stopping"):
                 await late
 
     run(scenario)
@@ -141,7 +145,7 @@ def test_sizes_are_reported():
 
 def calls(threads, waiting):
     """A queue whose keys are calls, and a function that runs one."""
-    queue = BatchQueue(lambda call, _: [call()], threads=threads, batch_size=1, queue_size=waiting)
+    queue = BatchQueue(lambda call, _: [call()], threads=threads, batch_size=1, queue_size=waiting, rejected=Rejected)
     return queue, lambda *call: queue.submit(partial(*call))
 
 
@@ -150,7 +154,7 @@ def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
         (pool, run), gate = calls(1, 1), threading.Event()
         running = [asyncio.ensure_future(run(gate.wait)) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(QueueFullError):
+        with pytest.raises(Rejected, match="too_many_requests"):
             await run(int)
         gate.set()
         await asyncio.gather(*running)
@@ -170,7 +174,7 @@ def test_a_place_stays_taken_while_its_thread_works_for_nobody():
 
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(run(work), 0.01)
-        with pytest.raises(QueueFullError):
+        with pytest.raises(Rejected, match="too_many_requests"):
             await run(int)
         gate.set()
         while not ended.is_set():
@@ -179,7 +183,7 @@ def test_a_place_stays_taken_while_its_thread_works_for_nobody():
             try:
                 assert await run(int) == 0
                 break
-            except QueueFullError:
+            except Rejected:
                 await asyncio.sleep(0.001)
         pool.close()
 
@@ -193,7 +197,7 @@ def test_an_error_reaches_the_one_who_asked_and_frees_the_place():
             with pytest.raises(ZeroDivisionError):
                 await run(divmod, 1, 0)
         pool.close()
-        with pytest.raises(ClosedError):
+        with pytest.raises(Rejected, match="stopping"):
             await run(int)
 
     asyncio.run(scenario())

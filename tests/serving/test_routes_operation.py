@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.errors import RunFolderError
 from rankformer.runs.saved import load_run
-from rankformer.serving.app import create_app
+from rankformer.serving.server import create_app
 from rankformer.serving.settings import ServiceSettings, Tokens
 
 from .clients import asking, asking_at_once

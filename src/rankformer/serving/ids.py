@@ -6,7 +6,7 @@ a string: bytes as UTF-8, or in hexadecimal when some id of the column is not UT
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+# The Python types that carry ids as themselves, each with the tests for Arrow's; bytes are here to be told apart.
+_KINDS: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
+    bool: (pa.types.is_boolean,),
+    int: (pa.types.is_integer,),
+    float: (pa.types.is_floating,),
+    str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    bytes: (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
@@ -27,8 +35,10 @@ class IdCodec:
 
     def __init__(self, ids: pa.Array) -> None:
         self._type = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
-        self._kind = _kind_of(self._type)
-        self.values: list[Any] = self._encoded(ids.cast(self._type))
+        kinds = (kind for kind, tests in _KINDS.items() if any(test(self._type) for test in tests))
+        kind = next(kinds, None)
+        self.values = _encoded(ids.cast(self._type), kind)
+        self._kind = str if kind is bytes else kind
         self._index = {value: index for index, value in enumerate(self.values)}
 
     def __len__(self) -> int:
@@ -64,27 +74,8 @@ class IdCodec:
         """The ids as strings, for searching."""
         return pa.array([value if isinstance(value, str) else str(value) for value in self.values], pa.large_string())
 
-    def _encoded(self, ids: pa.Array) -> list[Any]:
-        raw: list[Any] = ids.to_pylist()
-        if self._kind is float:
-            return [value if math.isfinite(value) else str(value) for value in raw]
-        if self._kind is not None:
-            return raw
-        if _is_bytes(self._type):
-            try:
-                return [value.decode() for value in raw]
-            except UnicodeDecodeError:
-                return [value.hex() for value in raw]
-        try:
-            texts: list[Any] = pc.cast(ids, pa.string()).to_pylist()
-            return texts
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return [str(value) for value in raw]
-
     def _find_other_spelling(self, text: str) -> int | None:
         """Return the index of an id written in another way than ours, such as T between date and time."""
-        if _is_bytes(self._type):
-            return None
         try:
             usual = pa.array([text]).cast(self._type).cast(pa.string())[0].as_py()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeError):
@@ -92,21 +83,16 @@ class IdCodec:
         return self._index.get(usual)
 
 
-def _kind_of(kind: pa.DataType) -> type | None:
-    """Return the Python type that carries ids of an Arrow type, None for those that become strings."""
-    if pa.types.is_boolean(kind):
-        return bool
-    if pa.types.is_integer(kind):
-        return int
-    if pa.types.is_floating(kind):
-        return float
-    strings = (pa.string(), pa.large_string(), pa.string_view())
-    return str if kind in strings else None
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
+def _encoded(ids: pa.Array, kind: type | None) -> list[Any]:
+    raw: list[Any] = ids.to_pylist()
+    try:
+        if kind is float:
+            return [value if math.isfinite(value) else str(value) for value in raw]
+        if kind is bytes:
+            return [value.decode() for value in raw]
+        return raw if kind is not None else list(pc.cast(ids, pa.string()).to_pylist())
+    except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return [value.hex() if kind is bytes else str(value) for value in raw]
 
 
 class SearchIndex:

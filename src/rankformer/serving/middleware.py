@@ -7,6 +7,7 @@ import re
 import time
 from urllib.parse import unquote
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankformer.serving.errors import ApiError, from_exception
@@ -21,21 +22,12 @@ _ADMIN = "/v1/admin"
 _NEVER_REJECTED = frozenset(("/livez", "/readyz", "/metrics"))
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_BODY = frozenset(("GET", "HEAD", "OPTIONS"))
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
 _CLOSE = {"Connection": "close"}  # the rest of such a body is not worth reading
 _CLIENT_GONE = 499  # counted when the caller left before the answer; never sent
 # A JSON string, or the rest of the text when one is never closed: each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    """Return the first header of that lower-case name, an empty string without one."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value.decode("latin-1"))
-    return ""
 
 
 class ServiceMiddleware:
@@ -48,6 +40,7 @@ class ServiceMiddleware:
         self.tokens = tokens
         self.allowed_hosts = {name.lower() for name in self.settings.allowed_hosts}
         self.in_flight = 0
+        service.metrics.in_flight.set_function(lambda: self.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever happens inside."""
@@ -61,12 +54,10 @@ class ServiceMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if not any(name == _NOSNIFF[0] for name, _ in message["headers"]):
-                    message["headers"] = [*message["headers"], _NOSNIFF]
+                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
             await send(message)
 
         self.in_flight += 1
-        self.service.metrics.in_flight.set(self.in_flight)
         try:
             await self._bounded(scope, receive, watched_send)
         except Exception as error:
@@ -77,7 +68,6 @@ class ServiceMiddleware:
                 await answer.response()(scope, receive, watched_send)
         finally:
             self.in_flight -= 1
-            self.service.metrics.in_flight.set(self.in_flight)
             self._record(scope, status or _CLIENT_GONE, time.perf_counter() - started)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,7 +90,7 @@ class ServiceMiddleware:
         """Pass on a request whose host name, token and body are right; its body goes with it, as scope["body"]."""
         scope["path"] = escaped_path(scope)
         if self.tokens.access is None:
-            self._check_host(_header(scope, b"host"))
+            self._check_host(Headers(scope=scope).get("host", ""))
         self._check_token(scope)
         if scope["method"] not in _WITHOUT_BODY:
             scope["body"] = await read_body(scope, receive, self.settings)
@@ -124,7 +114,7 @@ class ServiceMiddleware:
             expected = self.tokens.access
         else:
             return
-        scheme, _, given = _header(scope, b"authorization").partition(" ")
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), expected.encode())
         if not right or scheme.lower() != "bearer":
             message = "send the token as `Authorization: Bearer ...`"
@@ -145,7 +135,8 @@ async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -
     """Return the whole body, None when the caller leaves, or raise the error for one beyond a limit."""
     limit = settings.max_body_bytes
     too_large = ApiError(413, "body_too_large", f"a body may have at most {limit} bytes", _CLOSE)
-    announced = _header(scope, b"content-length")
+    headers = Headers(scope=scope)
+    announced = headers.get("content-length", "")
     if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
         raise too_large
     body = bytearray()
@@ -162,7 +153,7 @@ async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -
                 more = message.get("more_body", False)
     except TimeoutError:
         raise ApiError(408, "body_timeout", "the body did not arrive in time", _CLOSE) from None
-    if body and _header(scope, b"content-type").split(";")[0].strip().lower() != "application/json":
+    if body and headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "unsupported_media_type", "send the body as application/json")
     if is_deeper(bytes(body), settings.max_json_depth):
         raise ApiError(400, "too_deep", f"JSON may be nested at most {settings.max_json_depth} levels deep")

@@ -14,6 +14,7 @@ from rankformer.errors import RunFolderError
 from rankformer.runs.manifest import MANIFEST, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.top_k import TopK
 from rankformer.serving.ids import IdCodec, SearchIndex
 
 Entry = dict[str, Any]
@@ -55,22 +56,16 @@ class ServedModel:
 
     def lists(self, users: Sequence[int], options: RankingOptions) -> list[list[Entry]]:
         """Return the ranked lists of user indices."""
-        found = self.recommender.rank(users, options)
-        pairs = zip(found.items.tolist(), found.scores.float().tolist(), strict=True)
-        return [self._ranked(items, scores) for items, scores in pairs]
+        return self._ranked(self.recommender.rank(users, options))
 
     def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
         """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
         found, [is_empty] = self.recommender.rank_histories([history], options)
-        return {
-            "items": self._ranked(found.items[0].tolist(), found.scores[0].float().tolist()),
-            "fallback": is_empty,
-        }
+        return {"items": self._ranked(found)[0], "fallback": is_empty}
 
     def similar(self, item: int, k: int) -> list[Entry]:
         """Return the items most similar to an item index."""
-        found = self.recommender.rank_similar(item, k)
-        return self._ranked(found.items[0].tolist(), found.scores[0].float().tolist())
+        return self._ranked(self.recommender.rank_similar(item, k))[0]
 
     def explain(self, item: int, user: int | None, history: Sequence[int] | None) -> dict[str, Any]:
         """Return the score of an item and its parts, for a user index or for a new user's history."""
@@ -93,13 +88,16 @@ class ServedModel:
         """Return an item index as the id and title that callers get."""
         return {"item_id": self.items.values[item], "title": self.titles[item]}
 
-    def _ranked(self, items: Sequence[int], scores: Sequence[float]) -> list[Entry]:
-        """Return item indices with their scores as a list for callers; -1 marks an empty position."""
+    def _ranked(self, found: TopK) -> list[list[Entry]]:
+        """Return item indices with their scores as lists for callers; -1 marks an empty position."""
         values, titles = self.items.values, self.titles
         return [
-            {"item_id": values[item], "title": titles[item], "score": score, "rank": rank}
-            for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1)
-            if item >= 0
+            [
+                {"item_id": values[item], "title": titles[item], "score": score, "rank": rank}
+                for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1)
+                if item >= 0
+            ]
+            for items, scores in zip(found.items.tolist(), found.scores.float().tolist(), strict=True)
         ]
 
     @cached_property
@@ -117,12 +115,8 @@ class ServedModel:
     @cached_property
     def can(self) -> dict[str, bool]:
         """What this method is able to do."""
-        recommender = self.recommender
-        return {
-            "fold_in": recommender.can_fold_in,
-            "explain": recommender.can_explain,
-            "similar": recommender.can_find_similar,
-        }
+        able = self.recommender
+        return {"fold_in": able.can_fold_in, "explain": able.can_explain, "similar": able.can_find_similar}
 
     @cached_property
     def card(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ that is given twice and parses a body into Python objects before it validates th
 """
 
 import inspect
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from typing import Annotated, Any, TypeVar, get_origin
 from urllib.parse import parse_qsl
 
@@ -18,7 +18,7 @@ from fastapi.security import HTTPBearer
 from prometheus_client import generate_latest
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving import schemas
@@ -49,15 +49,9 @@ _ALWAYS = (401, 421, 422, 500, 503)
 _WITH_BODY = (400, 408, 413, 415)
 
 Document = dict[str, Any]
-Model = TypeVar("Model", bound=BaseModel)
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-_routes: list[Callable[[Service, bool], APIRoute]] = []
-
-
-def api_routes(service: Service, *, needs_token: bool) -> list[APIRoute]:
-    """Return every route of a service; `needs_token` says whether /v1 is described as needing one."""
-    return [make(service, needs_token) for make in _routes]
+_routes: list[tuple[Callable[..., Any], str, str, Document]] = []
 
 
 def _route(
@@ -69,52 +63,63 @@ def _route(
     described = {"tags": [tag], "summary": summary, "response_model": answer, "responses": responses, **options}
 
     def register(handler: Handler) -> Handler:
-        _routes.append(partial(_api_route, handler, method, path, described))
+        _routes.append((handler, method, path, described))
         return handler
 
     return register
 
 
-def _api_route(
-    handler: Callable[..., Any], method: str, path: str, described: Document, service: Service, needs_token: bool
-) -> APIRoute:
-    parameters = dict(inspect.signature(handler).parameters)
-    del parameters["service"]
-    has_model = parameters.pop("model", None) is not None
-    readers: dict[str, Callable[[Scope], BaseModel]] = {}
-    for name, read in (("query", read_query), ("body", read_body)):
-        if name in parameters:
-            bounded = schemas.with_limits(parameters[name].annotation, service.settings)
-            readers[name] = partial(read, bounded)
-            annotation = Annotated[bounded, Query()] if name == "query" else bounded
-            parameters[name] = parameters[name].replace(annotation=annotation)
+def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
+    """Yield every route of a service; `needs_token` says whether /v1 is described as needing one."""
+    for handler, method, path, described in _routes:
+        parameters = dict(inspect.signature(handler).parameters)
+        answer = _answering(handler, parameters, service)
+        # What FastAPI describes: without the service and its model, and with the limits.
+        answer.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        # Tokens are checked by the middleware; these only describe them.
+        is_admin, is_guarded = path.startswith("/v1/admin"), path.startswith("/v1") and needs_token
+        tokens = ["admin_token"] if is_admin else ["token"] if is_guarded else []
+        dependencies = [Security(HTTPBearer(scheme_name=name)) for name in tokens]
+        route = APIRoute(path, answer, methods=[method], dependencies=dependencies, **described)
+        route.app = answer
+        yield route
 
-    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+
+def _answering(handler: Callable[..., Any], parameters: dict[str, inspect.Parameter], service: Service) -> ASGIApp:
+    """Return a handler as an ASGI application of one service, and leave in `parameters` what requests provide."""
+    del parameters["service"]
+    names_model = parameters.pop("model", None) is not None
+    readers: dict[str, Callable[[Scope], BaseModel]] = {}
+    for name in parameters.keys() & {"query", "body"}:
+        model = schemas.with_limits(parameters[name].annotation, service.settings)
+        readers[name] = partial(_read_query if name == "query" else _read_body, model)
+        annotation = Annotated[model, Query()] if name == "query" else model
+        parameters[name] = parameters[name].replace(annotation=annotation)
+
+    @wraps(handler)
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         arguments: Document = {name: unescaped(segment) for name, segment in scope["path_params"].items()}
-        arguments.update((name, read(scope)) for name, read in readers.items())
-        if has_model:
+        try:
+            arguments.update((name, read(scope)) for name, read in readers.items())
+        except ValidationError as error:
+            raise from_validation(error) from None
+        if names_model:
             arguments["model"] = service.model
-        answer = await handler(service, **arguments)
-        if has_model and isinstance(answer, dict):
-            answer = {**answer, "model_version": arguments["model"].version}
-        response = answer if isinstance(answer, Response) else JsonResponse(answer)
+        document = await handler(service, **arguments)
+        if names_model and isinstance(document, dict):
+            document = {**document, "model_version": arguments["model"].version}
+        response = document if isinstance(document, Response) else JsonResponse(document)
         await response(scope, receive, send)
 
-    def endpoint() -> None:
-        """Stands for the handler in the description; `handle` answers."""
-
-    endpoint.__name__, endpoint.__doc__ = handler.__name__, handler.__doc__
-    endpoint.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    # Tokens are checked by the middleware; these only describe them.
-    token = "admin_token" if path.startswith("/v1/admin") else "token" if path.startswith("/v1") and needs_token else ""
-    dependencies = [Security(HTTPBearer(scheme_name=token))] if token else []
-    route = APIRoute(path, endpoint, methods=[method], dependencies=dependencies, **described)
-    route.app = handle
-    return route
+    return answer
 
 
-def read_query(model: type[Model], scope: Scope) -> Model:
-    """Return the query of a request as a model, or raise the error to answer with; fields of lists may be repeated."""
+def _read_body(model: type[BaseModel], scope: Scope) -> BaseModel:
+    return model.model_validate_json(scope["body"])
+
+
+def _read_query(model: type[BaseModel], scope: Scope) -> BaseModel:
+    """Return the query of a request as a model; only fields of lists may be repeated."""
     fields: dict[str, Any] = {}
     query = scope["query_string"].decode("latin-1")
     try:
@@ -128,18 +133,7 @@ def read_query(model: type[Model], scope: Scope) -> Model:
             raise invalid(f"{shortened(name)}: given more than once")
         else:
             fields[name] = value
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise from_validation(error) from None
-
-
-def read_body(model: type[Model], scope: Scope) -> Model:
-    """Return the JSON body of a request as a model, or raise the error to answer with."""
-    try:
-        return model.model_validate_json(scope["body"])
-    except ValidationError as error:
-        raise from_validation(error) from None
+    return model.model_validate(fields)
 
 
 @_route("GET", "/v1/recommend/{user}", "lists", "One user", schemas.RecommendAnswer, 404, 429)

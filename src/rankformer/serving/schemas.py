@@ -1,5 +1,6 @@
 """Requests and answers as pydantic models: the only source of validation and of the OpenAPI description."""
 
+import re
 from types import GenericAlias
 from typing import Annotated, Any, TypeVar
 
@@ -14,27 +15,24 @@ _USER, _ITEM, _VERSION = "mira-001", "book-017", "3f0c9a1be274"  # of the demo
 _ENTRY: dict[str, JsonValue] = {"item_id": _ITEM, "title": "Distant Station (space)", "score": 3.271, "rank": 1}
 
 
-def _only_digits(value: Any) -> Any:
-    if isinstance(value, str) and not (value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 18):
-        raise ValueError("an integer is needed")
-    return value
+def _written_as(pattern: str, meaning: str) -> BeforeValidator:
+    """Return a check of strings: pydantic would read "yes", " 7 " and "1_0" too, though the schema says otherwise."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and not re.fullmatch(pattern, value):
+            raise ValueError(f"{meaning} is needed")
+        return value
+
+    return BeforeValidator(check)
 
 
-def _only_true_or_false(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("true", "false"):
-        raise ValueError("true or false is needed")
-    return value
-
-
-def _integer(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-# In a query everything is a string, and pydantic would read "yes", " 7 " and "1_0" too; the schema says otherwise.
-QueryInt = Annotated[int, BeforeValidator(_only_digits)]
-QueryBool = Annotated[bool, BeforeValidator(_only_true_or_false)]
+# In a query everything is a string.
+QueryInt = Annotated[int, _written_as("[0-9]{1,18}|-[0-9]{1,17}", "an integer")]
+QueryBool = Annotated[bool, _written_as("true|false", "true or false")]
 # JSON has one kind of number, and 10.0 is an integer.
-JsonInt = Annotated[int, BeforeValidator(_integer)]
+JsonInt = Annotated[
+    int, BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+]
 
 
 # Which setting of the service bounds a field, wherever it occurs: the value of a number, the length of a list.
@@ -161,7 +159,7 @@ _Fallback = Annotated[
 ]
 
 
-def _described(name: str, doc: str, *bases: type[BaseModel], **fields: Any) -> type[BaseModel]:
+def _model(name: str, doc: str, *bases: type[BaseModel], **fields: Any) -> type[BaseModel]:
     """Return a model by its fields: a type, `[type]` for a list of them, or (type, default) for one that may lack."""
     for field, kind in fields.items():
         kind, default = kind if isinstance(kind, tuple) else (kind, ...)
@@ -180,48 +178,46 @@ class ListEntry(BaseModel):
     rank: int
 
 
-_Answer = _described("Answer", "What every answer of a model has.", model_version=_Version)
-_Titled = _described("TitledItem", "An item by id and title.", item_id=_ItemId, title=str | None)
-_User = _described("UserEntry", "A user and how many items they have.", user_id=_UserId, count=int)
-_Item = _described("ItemEntry", "An item and how many users have it.", _Titled, count=int)
-_Reason = _described(
+_Answer = _model("Answer", "What every answer of a model has.", model_version=_Version)
+_Titled = _model("TitledItem", "An item by id and title.", item_id=_ItemId, title=str | None)
+_User = _model("UserEntry", "A user and how many items they have.", user_id=_UserId, count=int)
+_Item = _model("ItemEntry", "An item and how many users have it.", _Titled, count=int)
+_Reason = _model(
     "ReasonEntry", "The contribution of one item of the history to a score.", _Titled, contribution=float | None
 )
-_Error = _described(
+_Error = _model(
     "ErrorBody",
     "A code for programs and a sentence for people.",
     code=Annotated[str, Field(examples=["unknown_user"])],
     message=Annotated[str, Field(examples=["the model knows no user 'nobody'"])],
 )
-_BatchEntry = _described(
+_BatchEntry = _model(
     "BatchEntry",
     "The list of one user of a batch, or why there is none.",
     user_id=_UserId,
     items=(list[ListEntry] | None, None),
     error=(_Error | None, None),
 )
-_Point = _described(
+_Point = _model(
     "CurvePoint", "One validation of the training.", epoch=int | None, value=float | None, seconds=float | None
 )
-_Abilities = _described("Abilities", "What the method can do.", fold_in=bool, explain=bool, similar=bool)
+_Abilities = _model("Abilities", "What the method can do.", fold_in=bool, explain=bool, similar=bool)
 
-ErrorAnswer = _described("ErrorAnswer", "The body of every 4xx and 5xx.", error=_Error)
-RecommendAnswer = _described(
+ErrorAnswer = _model("ErrorAnswer", "The body of every 4xx and 5xx.", error=_Error)
+RecommendAnswer = _model(
     "RecommendAnswer", "The list of one user, best first.", _Answer, user_id=_UserId, items=[ListEntry]
 )
-BatchAnswer = _described(
-    "BatchAnswer", "The lists of a batch, in the order of its users.", _Answer, results=[_BatchEntry]
-)
-SessionAnswer = _described(
+BatchAnswer = _model("BatchAnswer", "The lists of a batch, in the order of its users.", _Answer, results=[_BatchEntry])
+SessionAnswer = _model(
     "SessionAnswer", "The list of a new user.", _Answer, items=[ListEntry], unknown_items=[RawId], fallback=_Fallback
 )
-SimilarAnswer = _described(
+SimilarAnswer = _model(
     "SimilarAnswer",
     "The items most similar to one item; the score is the cosine.",
     *(_Answer, _Titled),
     items=[ListEntry],
 )
-ExplainAnswer = _described(
+ExplainAnswer = _model(
     "ExplainAnswer",
     "A score and its parts: it is the sum of the contributions of items, user (own) and everything else (crowd).",
     *(_Answer, _Titled),
@@ -231,12 +227,12 @@ ExplainAnswer = _described(
     own=float | None,
     crowd=float | None,
 )
-UsersAnswer = _described("UsersAnswer", "Users that were found.", _Answer, users=[_User])
-HistoryAnswer = _described(
+UsersAnswer = _model("UsersAnswer", "Users that were found.", _Answer, users=[_User])
+HistoryAnswer = _model(
     "HistoryAnswer", "The history of a user, in the order of the interaction log.", _Answer, _User, items=[_Titled]
 )
-ItemsAnswer = _described("ItemsAnswer", "Items that were found.", _Answer, items=[_Item])
-ModelAnswer = _described(
+ItemsAnswer = _model("ItemsAnswer", "Items that were found.", _Answer, items=[_Item])
+ModelAnswer = _model(
     "ModelAnswer",
     "The model card.",
     _Answer,
@@ -255,5 +251,5 @@ ModelAnswer = _described(
     curve_metric=str | None,
     can=_Abilities,
 )
-ReloadAnswer = _described("ReloadAnswer", "The model that answers from now on.", _Answer, previous_version=str | None)
-StatusAnswer = _described("StatusAnswer", "The state of the service.", status=Annotated[str, Field(examples=["ok"])])
+ReloadAnswer = _model("ReloadAnswer", "The model that answers from now on.", _Answer, previous_version=str | None)
+StatusAnswer = _model("StatusAnswer", "The state of the service.", status=Annotated[str, Field(examples=["ok"])])

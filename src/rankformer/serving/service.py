@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from rankformer.scoring.recommender import RankingOptions
-from rankformer.serving.batching import BatchQueue, ClosedError, QueueFullError
+from rankformer.serving.batching import BatchQueue
 from rankformer.serving.errors import ApiError, unknown
 from rankformer.serving.model import Entry, ServedModel, load_served_model
 from rankformer.serving.schemas import RankingBody, RecommendQuery
@@ -135,10 +135,15 @@ class Service:
             threads=1 if settings.batching else settings.workers,
             batch_size=settings.batch_size if settings.batching else 1,
             queue_size=settings.queue_size,
+            rejected=self.rejected,
             on_batch=self.metrics.batch_users.observe,
         )
         self._calls = BatchQueue[Callable[[], Any], Any](
-            lambda call, _: [call()], threads=settings.workers, batch_size=1, queue_size=settings.waiting
+            lambda call, _: [call()],
+            threads=settings.workers,
+            batch_size=1,
+            queue_size=settings.waiting,
+            rejected=self.rejected,
         )
         self.metrics.queue_length.set_function(lambda: len(self._users))
         self.stopping = False
@@ -165,19 +170,12 @@ class Service:
 
     async def list_of(self, model: ServedModel, user: int, options: RankingOptions) -> list[Entry]:
         """Return the ranked list of one user, computed together with others who wait where batching is on."""
-        return await self._admitted(self._users.submit((model, options), user))
+        return await self._users.submit((model, options), user)
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what a heavy call returns, run in one of a few threads."""
-        return await self._admitted(self._calls.submit(partial(function, *arguments)))
-
-    async def _admitted(self, answer: Awaitable[T]) -> T:
-        try:
-            return await answer
-        except QueueFullError:
-            raise self.rejected(429, "too_many_requests", "too many requests wait already") from None
-        except ClosedError:
-            raise self.rejected(503, "stopping", "the service is stopping") from None
+        answer: T = await self._calls.submit(partial(function, *arguments))
+        return answer
 
     def known(self, kind: str, find: Find, raw_id: Any) -> int:
         """Return the index of a user or item (`kind`), or raise the error for one that is not known."""
