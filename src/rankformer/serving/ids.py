@@ -1,4 +1,4 @@
-"""`IdCodec`: raw ids of any type as values that JSON and URLs can carry, and the way back. `SearchIndex` finds them.
+"""`IdIndex`: raw ids of any type as values that JSON and URLs can carry, the way back, and a search.
 
 Integers, floats, strings and booleans are carried as themselves. Everything else (dates, bytes, decimals, ...) becomes
 a string: bytes as UTF-8, or in hexadecimal when some id of the column is not UTF-8; the rest as Arrow writes it.
@@ -6,8 +6,7 @@ a string: bytes as UTF-8, or in hexadecimal when some id of the column is not UT
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,20 +25,30 @@ _KINDS: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
-class IdCodec:
-    """All users or all items of a model, position = index, with fast look-ups in both directions.
+class IdIndex:
+    """All users or all items of a model, position = index, with fast look-ups in both directions and a search.
 
     Attributes:
         values: the JSON value of each index.
+        counts: how many interactions each has.
+        titles: the title of each, or None for those without.
     """
 
-    def __init__(self, ids: pa.Array) -> None:
+    def __init__(
+        self, ids: pa.Array, counts: NDArray[Any], titles: pa.Array | None = None, *, popular_first: bool = False
+    ) -> None:
+        """Build the look-ups; a search shows the order of the index, or the most frequent first."""
         self._type = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
         kinds = (kind for kind, tests in _KINDS.items() if any(test(self._type) for test in tests))
         kind = next(kinds, None)
         self.values = _encoded(ids.cast(self._type), kind)
         self._kind = str if kind is bytes else kind
         self._index = {value: index for index, value in enumerate(self.values)}
+        self.counts = counts
+        self.titles: list[str | None] = [None] * len(ids) if titles is None else titles.to_pylist()
+        searched = [pa.array(map(str, self.values), pa.large_string()), *([] if titles is None else [titles])]
+        self._texts = [pc.fill_null(pc.utf8_lower(column.cast(pa.large_string())), "") for column in searched]
+        self._order = np.argsort(-counts, kind="stable") if popular_first else np.arange(len(counts))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -69,10 +78,21 @@ class IdCodec:
             return self._index.get({"true": True, "false": False}.get(text.lower()))
         return self.find(text)
 
-    @cached_property
-    def texts(self) -> pa.Array:
-        """The ids as strings, for searching."""
-        return pa.array([value if isinstance(value, str) else str(value) for value in self.values], pa.large_string())
+    def search(self, query: str, limit: int) -> list[int]:
+        """Return up to `limit` indices whose texts contain the query, those that begin with it first."""
+        if not query:
+            return [int(index) for index in self._order[:limit]]
+        wanted = pc.utf8_lower(pa.scalar(query, pa.large_string())).as_py()
+        begins = self._where(pc.starts_with, wanted)
+        contains = self._where(pc.match_substring, wanted) & ~begins
+        found = np.concatenate([self._order[begins[self._order]], self._order[contains[self._order]]])
+        return [int(index) for index in found[:limit]]
+
+    def _where(self, matches: Any, wanted: str) -> NDArray[np.bool_]:
+        mask = np.zeros(len(self.counts), dtype=np.bool_)
+        for column in self._texts:
+            mask |= matches(column, wanted).to_numpy(zero_copy_only=False)
+        return mask
 
     def _find_other_spelling(self, text: str) -> int | None:
         """Return the index of an id written in another way than ours, such as T between date and time."""
@@ -93,35 +113,3 @@ def _encoded(ids: pa.Array, kind: type | None) -> list[Any]:
         return raw if kind is not None else list(pc.cast(ids, pa.string()).to_pylist())
     except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return [value.hex() if kind is bytes else str(value) for value in raw]
-
-
-class SearchIndex:
-    """Users or items by their ids and titles, in the order in which they are shown."""
-
-    def __init__(self, texts: Sequence[pa.Array], counts: NDArray[Any], *, popular_first: bool) -> None:
-        """Build the index.
-
-        Args:
-            texts: one array per searched column (id, title), position = index.
-            counts: how many interactions each entry has.
-            popular_first: whether the most frequent come first; otherwise the order of the index.
-        """
-        self.counts = counts
-        self._texts = [pc.fill_null(pc.utf8_lower(column.cast(pa.large_string())), "") for column in texts]
-        self._order = np.argsort(-counts, kind="stable") if popular_first else np.arange(len(counts))
-
-    def find(self, query: str, limit: int) -> list[int]:
-        """Return up to `limit` indices whose texts contain the query, those that begin with it first."""
-        if not query:
-            return [int(index) for index in self._order[:limit]]
-        wanted = pc.utf8_lower(pa.scalar(query, pa.large_string())).as_py()
-        begins = self._where(pc.starts_with, wanted)
-        contains = self._where(pc.match_substring, wanted) & ~begins
-        found = np.concatenate([self._order[begins[self._order]], self._order[contains[self._order]]])
-        return [int(index) for index in found[:limit]]
-
-    def _where(self, matches: Any, wanted: str) -> NDArray[np.bool_]:
-        mask = np.zeros(len(self.counts), dtype=np.bool_)
-        for column in self._texts:
-            mask |= matches(column, wanted).to_numpy(zero_copy_only=False)
-        return mask

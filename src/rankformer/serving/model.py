@@ -15,7 +15,7 @@ from rankformer.runs.manifest import MANIFEST, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.scoring.top_k import TopK
-from rankformer.serving.ids import IdCodec, SearchIndex
+from rankformer.serving.ids import IdIndex
 
 Entry = dict[str, Any]
 _NOT_METRICS = ("event", "epoch", "best", "seconds")
@@ -30,9 +30,8 @@ class ServedModel:
         version: first 12 hexadecimal digits of the manifest's SHA-256.
         created: when the run was saved, ISO 8601.
         loaded: when it was loaded, seconds of `time.time`.
-        users: the user ids.
-        items: the item ids.
-        titles: a title or None per item index.
+        users: the user ids, searched in the order of the ids.
+        items: the item ids and titles, searched with the most popular first.
     """
 
     def __init__(self, run: Run, version: str, created: str) -> None:
@@ -41,10 +40,10 @@ class ServedModel:
         self.version = version
         self.created = created
         self.loaded = time.time()
-        self.users = IdCodec(recommender.user_ids.ids)
-        self.items = IdCodec(recommender.item_ids.ids)
-        titles = recommender.titles
-        self.titles: list[str | None] = [None] * len(self.items) if titles is None else titles.to_pylist()
+        seen, items = recommender.seen, recommender.item_ids.ids
+        self.users = IdIndex(recommender.user_ids.ids, seen.counts)
+        popularity = np.bincount(seen.items, minlength=len(items))
+        self.items = IdIndex(items, popularity, recommender.titles, popular_first=True)
 
     @property
     def age(self) -> float:
@@ -86,11 +85,11 @@ class ServedModel:
 
     def titled(self, item: int) -> Entry:
         """Return an item index as the id and title that callers get."""
-        return {"item_id": self.items.values[item], "title": self.titles[item]}
+        return {"item_id": self.items.values[item], "title": self.items.titles[item]}
 
     def _ranked(self, found: TopK) -> list[list[Entry]]:
         """Return item indices with their scores as lists for callers; -1 marks an empty position."""
-        values, titles = self.items.values, self.titles
+        values, titles = self.items.values, self.items.titles
         return [
             [
                 {"item_id": values[item], "title": titles[item], "score": score, "rank": rank}
@@ -99,18 +98,6 @@ class ServedModel:
             ]
             for items, scores in zip(found.items.tolist(), found.scores.float().tolist(), strict=True)
         ]
-
-    @cached_property
-    def user_search(self) -> SearchIndex:
-        """The users by id, in the order of the ids."""
-        return SearchIndex([self.users.texts], self.recommender.seen.counts, popular_first=False)
-
-    @cached_property
-    def item_search(self) -> SearchIndex:
-        """The items by id and title, most popular first."""
-        titles = self.recommender.titles
-        counts = np.bincount(self.recommender.seen.items, minlength=len(self.items))
-        return SearchIndex([self.items.texts] + ([] if titles is None else [titles]), counts, popular_first=True)
 
     @cached_property
     def can(self) -> dict[str, bool]:
@@ -151,8 +138,6 @@ class ServedModel:
                 self.session([0], RankingOptions(k=1))
             if self.can["explain"]:
                 self.explain(0, 0, None)
-        self.user_search.find("", 1)
-        self.item_search.find("", 1)
         return self
 
 
@@ -181,16 +166,9 @@ def load_served_model(path: Path) -> ServedModel:
         RunFolderError: it is not a whole run, or it was replaced while being read.
     """
     folder = path.resolve()  # a symbolic link may be pointed elsewhere at any time: follow it once
-    version = _version_of(folder)
-    created = str(read_manifest(folder).get("created", ""))
+    manifest = read_manifest(folder)
+    version = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
     run = load_run(folder)
-    if _version_of(folder) != version:
+    if read_manifest(folder) != manifest:
         raise RunFolderError(f"{folder} was replaced while it was being loaded; load it again once it is whole")
-    return ServedModel(run, version, created).warm_up()
-
-
-def _version_of(folder: Path) -> str:
-    try:
-        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        raise RunFolderError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error
+    return ServedModel(run, version, str(manifest.get("created", ""))).warm_up()

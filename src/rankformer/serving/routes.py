@@ -1,9 +1,10 @@
 """The routes: ranked lists, explanations, browsing, and operation.
 
 A handler is a function of the service (or of the service and its `model`, which its answer then names) and of what a
-request holds: ids of the path, a `query`, a `body`. FastAPI describes them in OpenAPI; only the reading is ours: an
-empty handler with a query takes 33 microseconds this way and 80 with FastAPI's own reading, which also accepts a field
-that is given twice and parses a body into Python objects before it validates them.
+request holds: the indices of a `user` and an `item` in the path, a `query`, a `body`. FastAPI describes them in
+OpenAPI; only the reading is ours: an empty handler with a query takes 33 microseconds this way and 80 with FastAPI's
+own reading, which also accepts a field that is given twice and parses a body into Python objects before it validates
+them.
 """
 
 import inspect
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving import schemas
-from rankformer.serving.errors import ApiError, JsonResponse, from_validation, invalid, json_bytes, shortened, unknown
+from rankformer.serving.errors import ApiError, from_validation, invalid, json_bytes, json_response, shortened, unknown
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
@@ -72,10 +73,7 @@ def _route(
 def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
     """Yield every route of a service; `needs_token` says whether /v1 is described as needing one."""
     for handler, method, path, described in _routes:
-        parameters = dict(inspect.signature(handler).parameters)
-        answer = _answering(handler, parameters, service)
-        # What FastAPI describes: without the service and its model, and with the limits.
-        answer.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        answer = _answering(handler, service)
         # Tokens are checked by the middleware; these only describe them.
         is_admin, is_guarded = path.startswith("/v1/admin"), path.startswith("/v1") and needs_token
         tokens = ["admin_token"] if is_admin else ["token"] if is_guarded else []
@@ -85,32 +83,38 @@ def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
         yield route
 
 
-def _answering(handler: Callable[..., Any], parameters: dict[str, inspect.Parameter], service: Service) -> ASGIApp:
-    """Return a handler as an ASGI application of one service, and leave in `parameters` what requests provide."""
+def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
+    """Return a handler as an ASGI application whose signature is that of a request, for FastAPI to describe."""
+    parameters = dict(inspect.signature(handler).parameters)
     del parameters["service"]
-    names_model = parameters.pop("model", None) is not None
+    has_model = parameters.pop("model", None) is not None
     readers: dict[str, Callable[[Scope], BaseModel]] = {}
-    for name in parameters.keys() & {"query", "body"}:
-        model = schemas.with_limits(parameters[name].annotation, service.settings)
-        readers[name] = partial(_read_query if name == "query" else _read_body, model)
-        annotation = Annotated[model, Query()] if name == "query" else model
-        parameters[name] = parameters[name].replace(annotation=annotation)
+    for name, parameter in parameters.items():
+        annotation: Any = str  # an id in the path
+        if name in ("query", "body"):
+            model = schemas.with_limits(parameter.annotation, service.settings)
+            readers[name] = partial(_read_query if name == "query" else _read_body, model)
+            annotation = Annotated[model, Query()] if name == "query" else model
+        parameters[name] = parameter.replace(annotation=annotation)
 
     @wraps(handler)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        arguments: Document = {name: unescaped(segment) for name, segment in scope["path_params"].items()}
         try:
-            arguments.update((name, read(scope)) for name, read in readers.items())
+            arguments: Document = {name: read(scope) for name, read in readers.items()}
         except ValidationError as error:
             raise from_validation(error) from None
-        if names_model:
-            arguments["model"] = service.model
+        if has_model:
+            arguments["model"] = model = service.model
+            for kind, segment in scope["path_params"].items():
+                ids = model.users if kind == "user" else model.items
+                arguments[kind] = service.known(kind, ids.find_text, unescaped(segment))
         document = await handler(service, **arguments)
-        if names_model and isinstance(document, dict):
-            document = {**document, "model_version": arguments["model"].version}
-        response = document if isinstance(document, Response) else JsonResponse(document)
+        if has_model and isinstance(document, dict):
+            document = {**document, "model_version": model.version}
+        response = document if isinstance(document, Response) else json_response(document)
         await response(scope, receive, send)
 
+    answer.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     return answer
 
 
@@ -137,11 +141,10 @@ def _read_query(model: type[BaseModel], scope: Scope) -> BaseModel:
 
 
 @_route("GET", "/v1/recommend/{user}", "lists", "One user", schemas.RecommendAnswer, 404, 429)
-async def recommend(service: Service, model: ServedModel, user: str, query: schemas.RecommendQuery) -> Document:
+async def recommend(service: Service, model: ServedModel, user: int, query: schemas.RecommendQuery) -> Document:
     """The items ranked highest for a user of the training data, without those the user has."""
-    index = service.known("user", model.users.find_text, user)
-    items = await service.list_of(model, index, service.options(model.items.find_text, query))
-    return {"user_id": model.users.values[index], "items": items}
+    items = await service.list_of(model, user, service.options(model.items.find_text, query))
+    return {"user_id": model.users.values[user], "items": items}
 
 
 @_route("POST", "/v1/recommend:batch", "lists", "Many users", schemas.BatchAnswer, 404, 429)
@@ -176,18 +179,15 @@ async def recommend_session(service: Service, model: ServedModel, body: schemas.
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
-async def similar(service: Service, model: ServedModel, item: str, query: schemas.SimilarQuery) -> Document:
+async def similar(service: Service, model: ServedModel, item: int, query: schemas.SimilarQuery) -> Document:
     """The items whose embeddings have the highest cosine with that of an item."""
-    index = service.known("item", model.items.find_text, item)
-    return {**model.titled(index), "items": await service.run(model.similar, index, query.k)}
+    return {**model.titled(item), "items": await service.run(model.similar, item, query.k)}
 
 
 @_route("GET", "/v1/explain/{user}/{item}", "reasons", "Explanation for a user", schemas.ExplainAnswer, 404, 429, 501)
-async def explain(service: Service, model: ServedModel, user: str, item: str) -> Document:
+async def explain(service: Service, model: ServedModel, user: int, item: int) -> Document:
     """The contribution of each item of a user's history to the score of an item, largest first."""
-    user_index = service.known("user", model.users.find_text, user)
-    item_index = service.known("item", model.items.find_text, item)
-    return await service.run(model.explain, item_index, user_index, None)
+    return await service.run(model.explain, item, user, None)
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
@@ -203,26 +203,23 @@ async def explain_session(service: Service, model: ServedModel, body: schemas.Ex
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)
 async def users(service: Service, model: ServedModel, query: schemas.SearchQuery) -> Document:
     """Users whose id contains a text; without one, the first users."""
-    search = model.user_search
-    found = await service.run(search.find, query.query, query.limit)
-    return {"users": [{"user_id": model.users.values[user], "count": int(search.counts[user])} for user in found]}
+    found = await service.run(model.users.search, query.query, query.limit)
+    return {"users": [{"user_id": model.users.values[user], "count": int(model.users.counts[user])} for user in found]}
 
 
 @_route("GET", "/v1/users/{user}/history", "browsing", "History of a user", schemas.HistoryAnswer, 404, 429)
-async def history(service: Service, model: ServedModel, user: str, query: schemas.HistoryQuery) -> Document:
+async def history(service: Service, model: ServedModel, user: int, query: schemas.HistoryQuery) -> Document:
     """The items a user has in the training data, in the order of the interaction log."""
-    index = service.known("user", model.users.find_text, user)
-    items = await service.run(model.history, index)
+    items = await service.run(model.history, user)
     entries = [model.titled(item) for item in items[: query.limit]]
-    return {"user_id": model.users.values[index], "count": len(items), "items": entries}
+    return {"user_id": model.users.values[user], "count": len(items), "items": entries}
 
 
 @_route("GET", "/v1/items", "browsing", "Find items", schemas.ItemsAnswer, 429)
 async def items(service: Service, model: ServedModel, query: schemas.SearchQuery) -> Document:
     """Items whose id or title contains a text, popular ones first."""
-    search = model.item_search
-    found = await service.run(search.find, query.query, query.limit)
-    return {"items": [{**model.titled(item), "count": int(search.counts[item])} for item in found]}
+    found = await service.run(model.items.search, query.query, query.limit)
+    return {"items": [{**model.titled(item), "count": int(model.items.counts[item])} for item in found]}
 
 
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)
@@ -258,11 +255,11 @@ async def metrics(service: Service) -> Response:
 @_route("POST", "/v1/admin/reload", "operation", "Reload the model", schemas.ReloadAnswer, 403, 409)
 async def reload(service: Service) -> Document:
     """Loads what the configured run path holds now; the previous model answers until the new one is loaded."""
-    if service.slot.loading:
+    if service.loading:
         raise ApiError(409, "reload_running", "a run is being loaded", {"Retry-After": "1"})
-    previous = service.slot.current
+    previous = service.current
     try:
-        model = await service.slot.load()
+        model = await service.load()
     except Exception:  # logged where it happened, with the path that must not be shown here
         message = "the run could not be loaded and the previous model continues; see the log"
         raise ApiError(409, "reload_failed", message) from None

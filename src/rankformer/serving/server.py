@@ -33,7 +33,7 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
 
     Args:
         run: a run folder, or a symbolic link to one; it is read when the application starts and at each reload.
-            When the first load fails, `service.slot.failure` says why.
+            When the first load fails, `service.failure` says why.
         settings: its limits.
         tokens: its secrets; none by default.
     """
@@ -42,7 +42,7 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.slot.load_soon()  # meanwhile requests get 503
+        service.load_soon()  # meanwhile requests get 503
         yield
         await service.close()
 
@@ -79,12 +79,12 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if hasattr(signal, "SIGHUP"):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
-                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.slot.load_soon)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.load_soon)
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
-        slot = self.service.slot
-        return await super().on_tick(counter) or (slot.current is None and slot.failure is not None)
+        service = self.service
+        return await super().on_tick(counter) or (service.current is None and service.failure is not None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop once the requests under way are answered; at the second SIGINT, at once."""
@@ -139,8 +139,8 @@ def serve(
         ws="none",
     )
     Server(config, service).run()
-    if service.slot.current is None and service.slot.failure is not None:
-        raise service.slot.failure
+    if service.current is None and service.failure is not None:
+        raise service.failure
 
 
 def _log_to_stderr() -> None:

@@ -54,22 +54,58 @@ class Metrics:
         return kind(f"rankformer_{name}", meaning, labels, registry=self.registry, **options)
 
 
-class ModelSlot:
-    """Holds the model that answers, read from a path that is fixed by configuration.
+class Service:
+    """One running service; belongs to one event loop.
 
-    A reload reads the new run in a thread of its own; then one reference changes. A request keeps the model it began
-    with; the old model is freed after its last request. A run that cannot be loaded changes nothing.
+    Its model is read from a path that is fixed by configuration. A reload reads the new run in a thread of its own;
+    then one reference changes. A request keeps the model it began with; the old model is freed after its last request.
+    A run that cannot be loaded changes nothing.
     """
 
-    def __init__(self, path: Path, metrics: Metrics) -> None:
+    def __init__(self, path: Path, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.stopping = False
+        self.current: ServedModel | None = None
+        self.failure: Exception | None = None
         self._path = path
-        self._metrics = metrics
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._lock = asyncio.Lock()
         self._requested = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self.current: ServedModel | None = None
-        self.failure: Exception | None = None
+        self._users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
+            lambda key, users: key[0].lists(users, key[1]),
+            threads=1 if settings.batching else settings.workers,
+            batch_size=settings.batch_size if settings.batching else 1,
+            queue_size=settings.queue_size,
+            rejected=self.rejected,
+            on_batch=self.metrics.batch_users.observe,
+        )
+        self._calls = BatchQueue[Callable[[], Any], Any](
+            lambda call, _: [call()],
+            threads=settings.workers,
+            batch_size=1,
+            queue_size=settings.waiting,
+            rejected=self.rejected,
+        )
+        self.metrics.queue_length.set_function(lambda: len(self._users))
+
+    async def close(self) -> None:
+        """Reject whatever still comes, and load nothing any more."""
+        self.stopping = True
+        self._users.close()
+        self._calls.close()
+        self._loader.shutdown(wait=False, cancel_futures=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def model(self) -> ServedModel:
+        """The model that answers now; take it once per request."""
+        if self.current is None:
+            raise self.rejected(503, "starting", "the model is still being loaded")
+        return self.current
 
     @property
     def loading(self) -> bool:
@@ -85,18 +121,18 @@ class ModelSlot:
         async with self._lock:
             previous = self.current
             try:
-                model = await asyncio.get_running_loop().run_in_executor(self._thread, load_served_model, self._path)
+                model = await asyncio.get_running_loop().run_in_executor(self._loader, load_served_model, self._path)
             except Exception as error:
                 self.failure = error
-                self._metrics.reloads.labels("failed").inc()
+                self.metrics.reloads.labels("failed").inc()
                 state = "no model is loaded" if previous is None else f"model {previous.version} continues"
                 logger.error("loading failed, %s: %s", state, error)
                 raise
             self.current, self.failure = model, None
-            self._metrics.reloads.labels("ok").inc()
-            self._metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
-            self._metrics.model_age.set_function(lambda: model.age)
-            self._metrics.model_loaded.set(model.loaded)
+            self.metrics.reloads.labels("ok").inc()
+            self.metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
+            self.metrics.model_age.set_function(lambda: model.age)
+            self.metrics.model_loaded.set(model.loaded)
             logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
             return model
 
@@ -114,54 +150,6 @@ class ModelSlot:
             self._requested = False  # the path is read after this, so a later signal needs another load
         with suppress(Exception):  # logged and counted by then
             await self.load()
-
-    async def close(self) -> None:
-        """Load nothing any more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-class Service:
-    """One running service; belongs to one event loop."""
-
-    def __init__(self, path: Path, settings: ServiceSettings) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
-        self.slot = ModelSlot(path, self.metrics)
-        self._users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
-            lambda key, users: key[0].lists(users, key[1]),
-            threads=1 if settings.batching else settings.workers,
-            batch_size=settings.batch_size if settings.batching else 1,
-            queue_size=settings.queue_size,
-            rejected=self.rejected,
-            on_batch=self.metrics.batch_users.observe,
-        )
-        self._calls = BatchQueue[Callable[[], Any], Any](
-            lambda call, _: [call()],
-            threads=settings.workers,
-            batch_size=1,
-            queue_size=settings.waiting,
-            rejected=self.rejected,
-        )
-        self.metrics.queue_length.set_function(lambda: len(self._users))
-        self.stopping = False
-
-    async def close(self) -> None:
-        """Reject whatever still comes."""
-        self.stopping = True
-        self._users.close()
-        self._calls.close()
-        await self.slot.close()
-
-    @property
-    def model(self) -> ServedModel:
-        """The model that answers now; take it once per request."""
-        model = self.slot.current
-        if model is None:
-            raise self.rejected(503, "starting", "the model is still being loaded")
-        return model
 
     def rejected(self, status: int, code: str, message: str) -> ApiError:
         """Return the counted error for a request that may be repeated a little later."""
