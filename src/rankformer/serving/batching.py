@@ -55,6 +55,11 @@ class BatchQueue(Generic[Key, Answer]):
     def __len__(self) -> int:
         return len(self._queue)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is being answered."""
+        return self._working > 0 or len(self._queue) > 0
+
     async def submit(self, key: Key, subject: Any = None) -> Answer:
         """Return the answer for one subject, or raise the error for a request too many or too late."""
         if self._closed:

@@ -100,10 +100,8 @@ class SearchQuery(Request):
     """Most entries wanted."""
 
 
-class RequestBody(Request):
+class RequestBody(Request, strict=True):
     """The base of JSON bodies: numbers are not read from strings, nor booleans from numbers."""
-
-    model_config = ConfigDict(strict=True)
 
 
 class RankingBody(RequestBody):
@@ -119,28 +117,24 @@ class RankingBody(RequestBody):
     """Item ids that are never returned."""
 
 
-class BatchRequest(RankingBody):
+class BatchRequest(RankingBody, json_schema_extra={"example": {"users": [_USER, "otto-002"], "k": 5}}):
     """Lists for many users at once."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"users": [_USER, "otto-002"], "k": 5}})
 
     users: list[RawId]
     """User ids, in the order wanted."""
 
 
-class SessionRequest(RankingBody):
+class SessionRequest(RankingBody, json_schema_extra={"example": {"history": [_ITEM, "book-042"], "k": 5}}):
     """A list for a new user."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"history": [_ITEM, "book-042"], "k": 5}})
 
     history: list[RawId]
     """Item ids that this user has; those the model does not know are skipped and named in the answer."""
 
 
-class ExplainSessionRequest(RequestBody):
+class ExplainSessionRequest(
+    RequestBody, json_schema_extra={"example": {"history": [_ITEM, "book-042"], "item": "book-003"}}
+):
     """An explanation for a new user and an item."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"history": [_ITEM, "book-042"], "item": "book-003"}})
 
     history: list[RawId]
     """Item ids that this user has."""
@@ -167,10 +161,8 @@ def _model(name: str, doc: str, *bases: type[BaseModel], **fields: Any) -> type[
     return create_model(name, __doc__=doc, __base__=bases or None, **fields)
 
 
-class ListEntry(BaseModel):
+class ListEntry(BaseModel, json_schema_extra={"example": _ENTRY}):
     """One item of a ranked list."""
-
-    model_config = ConfigDict(json_schema_extra={"example": _ENTRY})
 
     item_id: _ItemId
     title: str | None

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +19,7 @@ from rankformer.serving.settings import ServiceSettings
 logger = logging.getLogger("rankformer.serving")
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_MANY = 1000
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 T = TypeVar("T")
@@ -69,10 +68,11 @@ class Service:
         self.current: ServedModel | None = None
         self.failure: Exception | None = None
         self._path = path
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._lock = asyncio.Lock()
-        self._requested = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Future[Any]] = set()
+        # Reloads that are asked for during one (signals) wait together and make one more, not many.
+        self._loads = BatchQueue[None, ServedModel](
+            self._load, threads=1, batch_size=_MANY, queue_size=_MANY, rejected=self.rejected
+        )
         self._users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
             lambda key, users: key[0].lists(users, key[1]),
             threads=1 if settings.batching else settings.workers,
@@ -93,12 +93,11 @@ class Service:
     async def close(self) -> None:
         """Reject whatever still comes, and load nothing any more."""
         self.stopping = True
-        self._users.close()
-        self._calls.close()
-        self._loader.shutdown(wait=False, cancel_futures=True)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for queue in (self._users, self._calls, self._loads):
+            queue.close()
+        for load in self._background:
+            load.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     @property
     def model(self) -> ServedModel:
@@ -110,7 +109,7 @@ class Service:
     @property
     def loading(self) -> bool:
         """Whether a run is being loaded at this moment."""
-        return self._lock.locked()
+        return self._loads.busy
 
     async def load(self) -> ServedModel:
         """Return the model that the path holds now, once it answers in place of the previous one.
@@ -118,38 +117,32 @@ class Service:
         Raises:
             Exception: it cannot be used; the previous model continues.
         """
-        async with self._lock:
-            previous = self.current
-            try:
-                model = await asyncio.get_running_loop().run_in_executor(self._loader, load_served_model, self._path)
-            except Exception as error:
-                self.failure = error
-                self.metrics.reloads.labels("failed").inc()
-                state = "no model is loaded" if previous is None else f"model {previous.version} continues"
-                logger.error("loading failed, %s: %s", state, error)
-                raise
-            self.current, self.failure = model, None
-            self.metrics.reloads.labels("ok").inc()
-            self.metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
-            self.metrics.model_age.set_function(lambda: model.age)
-            self.metrics.model_loaded.set(model.loaded)
-            logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
-            return model
+        return await self._loads.submit(None)
 
     def load_soon(self) -> None:
-        """Load in the background; many calls during one load (signals) make one more, not many."""
-        if self._requested:
-            return
-        self._requested = True
-        task = asyncio.get_running_loop().create_task(self._load_in_background())
-        self._tasks.add(task)  # the loop itself would let a running task be collected
-        task.add_done_callback(self._tasks.discard)
+        """Load in the background."""
+        load = asyncio.gather(self.load(), return_exceptions=True)  # a failure is logged and counted by then
+        self._background.add(load)  # the loop itself would let a running task be collected
+        load.add_done_callback(self._background.discard)
 
-    async def _load_in_background(self) -> None:
-        async with self._lock:
-            self._requested = False  # the path is read after this, so a later signal needs another load
-        with suppress(Exception):  # logged and counted by then
-            await self.load()
+    def _load(self, _: None, requests: Sequence[Any]) -> list[ServedModel]:
+        """Load in the thread, once for all requests."""
+        previous = self.current
+        try:
+            model = load_served_model(self._path)
+        except Exception as error:
+            self.failure = error
+            self.metrics.reloads.labels("failed").inc()
+            state = "no model is loaded" if previous is None else f"model {previous.version} continues"
+            logger.error("loading failed, %s: %s", state, error)
+            raise
+        self.current, self.failure = model, None
+        self.metrics.reloads.labels("ok").inc()
+        self.metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
+        self.metrics.model_age.set_function(lambda: model.age)
+        self.metrics.model_loaded.set(model.loaded)
+        logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
+        return [model] * len(requests)
 
     def rejected(self, status: int, code: str, message: str) -> ApiError:
         """Return the counted error for a request that may be repeated a little later."""
