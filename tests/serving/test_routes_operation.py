@@ -161,7 +161,7 @@ def test_two_reloads_at_once(runs, monkeypatch):
 
             monkeypatch.setattr(service, "load_served_model", slow)
             first = asyncio.ensure_future(client.post("/v1/admin/reload", headers=HEADERS))
-            while not app.state.service.loading:
+            while not app.state.service.loads.busy:
                 await asyncio.sleep(0.001)
             second = await client.post("/v1/admin/reload", headers=HEADERS)
             assert second.status_code == 409
@@ -170,7 +170,7 @@ def test_two_reloads_at_once(runs, monkeypatch):
                 app.state.service.load_soon()  # signals: one more load, not five
             gate.set()
             assert (await first).status_code == 200
-            while (loads := _loads(app)) < 3 or app.state.service.loading:
+            while (loads := _loads(app)) < 3 or app.state.service.loads.busy:
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.05)
             assert _loads(app) == loads == 3

@@ -143,7 +143,7 @@ def _read_query(model: type[BaseModel], scope: Scope) -> BaseModel:
 @_route("GET", "/v1/recommend/{user}", "lists", "One user", schemas.RecommendAnswer, 404, 429)
 async def recommend(service: Service, model: ServedModel, user: int, query: schemas.RecommendQuery) -> Document:
     """The items ranked highest for a user of the training data, without those the user has."""
-    items = await service.list_of(model, user, service.options(model.items.find_text, query))
+    items = await service.users.submit((model, service.options(model.items.find_text, query)), user)
     return {"user_id": model.users.values[user], "items": items}
 
 
@@ -255,11 +255,11 @@ async def metrics(service: Service) -> Response:
 @_route("POST", "/v1/admin/reload", "operation", "Reload the model", schemas.ReloadAnswer, 403, 409)
 async def reload(service: Service) -> Document:
     """Loads what the configured run path holds now; the previous model answers until the new one is loaded."""
-    if service.loading:
+    if service.loads.busy:
         raise ApiError(409, "reload_running", "a run is being loaded", {"Retry-After": "1"})
     previous = service.current
     try:
-        model = await service.load()
+        model = await service.loads.submit(None)
     except Exception:  # logged where it happened, with the path that must not be shown here
         message = "the run could not be loaded and the previous model continues; see the log"
         raise ApiError(409, "reload_failed", message) from None

@@ -59,6 +59,12 @@ class Service:
     Its model is read from a path that is fixed by configuration. A reload reads the new run in a thread of its own;
     then one reference changes. A request keeps the model it began with; the old model is freed after its last request.
     A run that cannot be loaded changes nothing.
+
+    Attributes:
+        current: the model that answers, None before the first is loaded.
+        failure: why the last load failed, None when it did not.
+        users: answers single users, by (model, options); together with others who wait where batching is on.
+        loads: answers requests to load.
     """
 
     def __init__(self, path: Path, settings: ServiceSettings) -> None:
@@ -70,10 +76,10 @@ class Service:
         self._path = path
         self._background: set[asyncio.Future[Any]] = set()
         # Reloads that are asked for during one (signals) wait together and make one more, not many.
-        self._loads = BatchQueue[None, ServedModel](
+        self.loads = BatchQueue[None, ServedModel](
             self._load, threads=1, batch_size=_MANY, queue_size=_MANY, rejected=self.rejected
         )
-        self._users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
+        self.users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
             lambda key, users: key[0].lists(users, key[1]),
             threads=1 if settings.batching else settings.workers,
             batch_size=settings.batch_size if settings.batching else 1,
@@ -88,12 +94,12 @@ class Service:
             queue_size=settings.waiting,
             rejected=self.rejected,
         )
-        self.metrics.queue_length.set_function(lambda: len(self._users))
+        self.metrics.queue_length.set_function(lambda: len(self.users))
 
     async def close(self) -> None:
         """Reject whatever still comes, and load nothing any more."""
         self.stopping = True
-        for queue in (self._users, self._calls, self._loads):
+        for queue in (self.users, self._calls, self.loads):
             queue.close()
         for load in self._background:
             load.cancel()
@@ -106,27 +112,16 @@ class Service:
             raise self.rejected(503, "starting", "the model is still being loaded")
         return self.current
 
-    @property
-    def loading(self) -> bool:
-        """Whether a run is being loaded at this moment."""
-        return self._loads.busy
-
-    async def load(self) -> ServedModel:
-        """Return the model that the path holds now, once it answers in place of the previous one.
-
-        Raises:
-            Exception: it cannot be used; the previous model continues.
-        """
-        return await self._loads.submit(None)
-
     def load_soon(self) -> None:
-        """Load in the background."""
-        load = asyncio.gather(self.load(), return_exceptions=True)  # a failure is logged and counted by then
+        """Load in the background what the path holds now."""
+        load = asyncio.gather(
+            self.loads.submit(None), return_exceptions=True
+        )  # a failure is logged and counted by then
         self._background.add(load)  # the loop itself would let a running task be collected
         load.add_done_callback(self._background.discard)
 
     def _load(self, _: None, requests: Sequence[Any]) -> list[ServedModel]:
-        """Load in the thread, once for all requests."""
+        """Let the model that the path holds now answer, once for all requests; a failure leaves the previous one."""
         previous = self.current
         try:
             model = load_served_model(self._path)
@@ -149,10 +144,6 @@ class Service:
         self.metrics.rejections.labels(code).inc()
         return ApiError(status, code, message, {"Retry-After": str(self.settings.retry_after)})
 
-    async def list_of(self, model: ServedModel, user: int, options: RankingOptions) -> list[Entry]:
-        """Return the ranked list of one user, computed together with others who wait where batching is on."""
-        return await self._users.submit((model, options), user)
-
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what a heavy call returns, run in one of a few threads."""
         answer: T = await self._calls.submit(partial(function, *arguments))
@@ -160,11 +151,10 @@ class Service:
 
     def known(self, kind: str, find: Find, raw_id: Any) -> int:
         """Return the index of a user or item (`kind`), or raise the error for one that is not known."""
-        index = find(raw_id)
-        if index is None:
-            self.metrics.unknown_ids.labels(kind).inc()
+        indices, missing = self.split(kind, find, [raw_id])
+        if missing:
             raise unknown(kind, raw_id)
-        return index
+        return indices[0]
 
     def split(self, kind: str, find: Find, raw_ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """Return the indices of the ids that are known, duplicates kept, and the ids of the others."""
