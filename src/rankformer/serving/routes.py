@@ -9,7 +9,7 @@ them.
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import partial, wraps
+from functools import wraps
 from typing import Annotated, Any, TypeVar, get_origin
 from urllib.parse import parse_qsl
 
@@ -88,19 +88,22 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
     parameters = dict(inspect.signature(handler).parameters)
     del parameters["service"]
     has_model = parameters.pop("model", None) is not None
-    readers: dict[str, Callable[[Scope], BaseModel]] = {}
+    models: dict[str, type[BaseModel]] = {}
     for name, parameter in parameters.items():
         annotation: Any = str  # an id in the path
         if name in ("query", "body"):
-            model = schemas.with_limits(parameter.annotation, service.settings)
-            readers[name] = partial(_read_query if name == "query" else _read_body, model)
-            annotation = Annotated[model, Query()] if name == "query" else model
+            models[name] = schemas.with_limits(parameter.annotation, service.settings)
+            annotation = Annotated[models[name], Query()] if name == "query" else models[name]
         parameters[name] = parameter.replace(annotation=annotation)
 
     @wraps(handler)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        arguments: Document = {}
         try:
-            arguments: Document = {name: read(scope) for name, read in readers.items()}
+            if "query" in models:
+                arguments["query"] = _read_query(models["query"], scope["query_string"])
+            if "body" in models:
+                arguments["body"] = models["body"].model_validate_json(scope["body"])
         except ValidationError as error:
             raise from_validation(error) from None
         if has_model:
@@ -118,16 +121,11 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
     return answer
 
 
-def _read_body(model: type[BaseModel], scope: Scope) -> BaseModel:
-    return model.model_validate_json(scope["body"])
-
-
-def _read_query(model: type[BaseModel], scope: Scope) -> BaseModel:
-    """Return the query of a request as a model; only fields of lists may be repeated."""
+def _read_query(model: type[BaseModel], query: bytes) -> BaseModel:
+    """Return a query string as a model; only fields of lists may be repeated."""
     fields: dict[str, Any] = {}
-    query = scope["query_string"].decode("latin-1")
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS)
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS)
     except ValueError:
         raise invalid(f"the query has more than {_MAX_QUERY_FIELDS} fields") from None
     for name, value in pairs:
