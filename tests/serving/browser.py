@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from rankformer.serving.app import create_app
+from rankformer.serving.server import create_app
 from rankformer.serving.settings import Tokens
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
@@ -63,7 +63,7 @@ def served(run: Path, tokens: Tokens | None = None) -> Iterator[tuple[str, FastA
     thread.start()
     try:
         deadline = time.monotonic() + PATIENCE
-        while not server.started or app.state.service.slot.current is None:
+        while not server.started or app.state.service.current is None:
             assert thread.is_alive(), "the service ended before it began"
             assert time.monotonic() < deadline, f"the service is not ready after {PATIENCE} s"
             time.sleep(0.01)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 import uvicorn
 
-from rankformer.serving.app import create_app
+from rankformer.serving.server import create_app
 
 RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE = 60.0
@@ -23,8 +23,8 @@ async def asking_at_once(run, settings=None, tokens=None):
     """An asynchronous client of an application that is ready, and the application."""
     app = create_app(run, settings, tokens)
     async with app.router.lifespan_context(app):
-        while app.state.service.slot.current is None:
-            assert app.state.service.slot.failure is None
+        while app.state.service.current is None:
+            assert app.state.service.failure is None
             await asyncio.sleep(0.005)
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -81,7 +81,7 @@ def serving_in_thread(run, settings=None, tokens=None):
     thread.start()
     try:
         deadline = time.monotonic() + PATIENCE
-        while not server.started or app.state.service.slot.current is None:
+        while not server.started or app.state.service.current is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"

@@ -1,9 +1,14 @@
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
-from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
+from rankformer.serving.batching import BatchQueue
+
+
+class Rejected(Exception):
+    pass
 
 
 class Recorder:
@@ -27,7 +32,7 @@ def run(scenario, **sizes):
     sizes = {"batch_size": 4, "queue_size": 100, **sizes}
 
     async def main():
-        queue = MicroBatcher(recorder, **sizes)
+        queue = BatchQueue(recorder, threads=1, rejected=Rejected, **sizes)
         try:
             await scenario(queue, recorder)
         finally:
@@ -42,7 +47,7 @@ async def wait_behind(queue, recorder):
     """Hold the thread with one call; return its task."""
     recorder.gate.clear()
     first = asyncio.ensure_future(queue.submit("first", 0))
-    while len(queue) or not queue._busy:
+    while len(queue) or not queue._working:
         await asyncio.sleep(0)
     return first
 
@@ -86,7 +91,7 @@ def test_a_full_queue_refuses_and_takes_again_when_there_is_room():
         asked = [asyncio.ensure_future(queue.submit("a", number)) for number in range(2)]
         await asyncio.sleep(0)
         assert len(queue) == 2
-        with pytest.raises(QueueFullError):
+        with pytest.raises(Rejected, match="too_many_requests"):
             await queue.submit("a", 2)
         recorder.gate.set()
         await asyncio.gather(*asked)
@@ -118,7 +123,7 @@ def test_closing_answers_those_under_way_and_refuses_the_rest():
         recorder.gate.set()
         assert await first == 0
         for late in (waiting, queue.submit("a", 2)):
-            with pytest.raises(ClosedError):
+            with pytest.raises(Rejected, match="stopping"):
                 await late
 
     run(scenario)
@@ -138,16 +143,22 @@ def test_sizes_are_reported():
     assert sizes == [1, 4, 3]
 
 
+def calls(threads, waiting):
+    """A queue whose keys are calls, and a function that runs one."""
+    queue = BatchQueue(lambda call, _: [call()], threads=threads, batch_size=1, queue_size=waiting, rejected=Rejected)
+    return queue, lambda *call: queue.submit(partial(*call))
+
+
 def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
     async def scenario():
-        pool, gate = WorkerPool(1, 1), threading.Event()
-        running = [asyncio.ensure_future(pool.run(gate.wait)) for _ in range(2)]
+        (pool, run), gate = calls(1, 1), threading.Event()
+        running = [asyncio.ensure_future(run(gate.wait)) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(QueueFullError):
-            await pool.run(int)
+        with pytest.raises(Rejected, match="too_many_requests"):
+            await run(int)
         gate.set()
         await asyncio.gather(*running)
-        assert await pool.run(int, "7") == 7
+        assert await run(int, "7") == 7
         pool.close()
 
     asyncio.run(scenario())
@@ -155,24 +166,24 @@ def test_calls_beyond_those_that_run_and_wait_are_refused_until_one_ends():
 
 def test_a_place_stays_taken_while_its_thread_works_for_nobody():
     async def scenario():
-        pool, gate, ended = WorkerPool(1, 0), threading.Event(), threading.Event()
+        (pool, run), gate, ended = calls(1, 0), threading.Event(), threading.Event()
 
         def work():
             gate.wait()
             ended.set()
 
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pool.run(work), 0.01)
-        with pytest.raises(QueueFullError):
-            await pool.run(int)
+            await asyncio.wait_for(run(work), 0.01)
+        with pytest.raises(Rejected, match="too_many_requests"):
+            await run(int)
         gate.set()
         while not ended.is_set():
             await asyncio.sleep(0.001)
         while True:  # the thread gives its place back right after
             try:
-                assert await pool.run(int) == 0
+                assert await run(int) == 0
                 break
-            except QueueFullError:
+            except Rejected:
                 await asyncio.sleep(0.001)
         pool.close()
 
@@ -181,21 +192,21 @@ def test_a_place_stays_taken_while_its_thread_works_for_nobody():
 
 def test_an_error_reaches_the_one_who_asked_and_frees_the_place():
     async def scenario():
-        pool = WorkerPool(1, 0)
+        pool, run = calls(1, 0)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
-                await pool.run(divmod, 1, 0)
+                await run(divmod, 1, 0)
         pool.close()
-        with pytest.raises(ClosedError):
-            await pool.run(int)
+        with pytest.raises(Rejected, match="stopping"):
+            await run(int)
 
     asyncio.run(scenario())
 
 
 def test_several_threads_answer_beside_each_other():
     async def scenario():
-        pool, meeting = WorkerPool(3, 0), threading.Barrier(3, timeout=30)
-        assert sorted(await asyncio.gather(*(pool.run(meeting.wait) for _ in range(3)))) == [0, 1, 2]
+        (pool, run), meeting = calls(3, 0), threading.Barrier(3, timeout=30)
+        assert sorted(await asyncio.gather(*(run(meeting.wait) for _ in range(3)))) == [0, 1, 2]
         pool.close()
 
     asyncio.run(scenario())

@@ -17,7 +17,7 @@ FINE = {200, 400, 401, 403, 404, 405, 413, 415, 422}
     "make", [lambda: islice(by_hand(), 0, None, 4), lambda: at_random(300)], ids=["by hand", "at random"]
 )
 def test_no_request_breaks_the_service(client, make):
-    loads = client.app.state.service.slot.current
+    loads = client.app.state.service.current
     for method, path, headers, body in make():
         answer = client.request(method, path, headers=headers, content=body)
         assert answer.status_code in FINE, (method, path, body[:100], answer.text[:200])
@@ -26,7 +26,7 @@ def test_no_request_breaks_the_service(client, make):
             assert set(answer.json()["error"]) == {"code", "message"}
             assert len(answer.content) < 600
             assert "Traceback" not in answer.text
-    assert client.app.state.service.slot.current is loads
+    assert client.app.state.service.current is loads
     assert client.get("/v1/recommend/u1").status_code == 200
 
 

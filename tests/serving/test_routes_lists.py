@@ -1,13 +1,16 @@
 """Lists over HTTP equal those of the library."""
 
 import datetime
+import json
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from rankformer.runs.saved import load_run
+from rankformer.serving.schemas import BatchRequest, with_limits
 from rankformer.serving.settings import ServiceSettings
 
 from .clients import asking, asking_at_once
@@ -157,6 +160,16 @@ def test_bodies_with_wrong_fields(client, body):
     assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "invalid_request"
     assert len(answer.text) < 500
+
+
+@pytest.mark.parametrize("field", ["users", "allow", "block"])
+def test_a_list_is_read_no_further_than_its_limit_or_its_first_wrong_entry(field):
+    model = with_limits(BatchRequest, ServiceSettings(max_users=3, max_filter=3))
+    for entries, kind in ((["u1"] * 3 + [None] * 5000, "too_long"), ([None] * 5000, "string_type")):
+        with pytest.raises(ValidationError) as error:
+            model.model_validate_json(json.dumps({"users": ["u1"], field: entries}))
+        assert error.value.errors()[0]["type"] == kind
+        assert error.value.error_count() <= 4  # one entry fails as each kind of id
 
 
 def test_a_session_is_a_new_user_with_a_history(client, recommender):

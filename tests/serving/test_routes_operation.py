@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.errors import RunFolderError
 from rankformer.runs.saved import load_run
-from rankformer.serving.app import create_app
+from rankformer.serving.server import create_app
 from rankformer.serving.settings import ServiceSettings, Tokens
 
 from .clients import asking, asking_at_once
@@ -69,7 +69,7 @@ def test_the_old_model_is_let_go(runs):
     with asking(runs / "current", tokens=Tokens(admin=ADMIN)) as client:
         client.get("/v1/recommend/u1")
         client.post("/v1/recommend:batch", json={"users": ["u1"]})
-        old = weakref.ref(client.app.state.service.slot.current)
+        old = weakref.ref(client.app.state.service.current)
         assert reload(client).status_code == 200
         client.get("/v1/recommend/u1")  # the thread that answers keeps its last question until the next
         client.post("/v1/recommend:batch", json={"users": ["u1"]})
@@ -129,7 +129,7 @@ def test_an_answer_under_way_finishes_on_the_model_it_began_with(runs, batching)
     async def scenario():
         settings = ServiceSettings(batching=batching)
         async with asking_at_once(runs / "current", settings, Tokens(admin=ADMIN)) as (client, app):
-            old = app.state.service.slot.current
+            old = app.state.service.current
             gate, asked = held(old)
             waiting = asyncio.ensure_future(client.get("/v1/recommend/u1"))
             await asyncio.to_thread(asked.wait)
@@ -147,10 +147,10 @@ def test_an_answer_under_way_finishes_on_the_model_it_began_with(runs, batching)
 
 
 def test_two_reloads_at_once(runs, monkeypatch):
-    from rankformer.serving import model
+    from rankformer.serving import service
 
     gate = threading.Event()
-    real = model.load_served_model
+    real = service.load_served_model
 
     async def scenario():
         async with asking_at_once(runs / "current", tokens=Tokens(admin=ADMIN)) as (client, app):
@@ -159,18 +159,18 @@ def test_two_reloads_at_once(runs, monkeypatch):
                 gate.wait(30)
                 return real(path)
 
-            monkeypatch.setattr(model, "load_served_model", slow)
+            monkeypatch.setattr(service, "load_served_model", slow)
             first = asyncio.ensure_future(client.post("/v1/admin/reload", headers=HEADERS))
-            while not app.state.service.slot.loading:
+            while not app.state.service.loads.busy:
                 await asyncio.sleep(0.001)
             second = await client.post("/v1/admin/reload", headers=HEADERS)
             assert second.status_code == 409
             assert second.json()["error"]["code"] == "reload_running"
             for _ in range(5):
-                app.state.service.slot.load_soon()  # signals: one more load, not five
+                app.state.service.load_soon()  # signals: one more load, not five
             gate.set()
             assert (await first).status_code == 200
-            while (loads := _loads(app)) < 3 or app.state.service.slot.loading:
+            while (loads := _loads(app)) < 3 or app.state.service.loads.busy:
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.05)
             assert _loads(app) == loads == 3
@@ -188,7 +188,7 @@ def test_a_full_queue_answers_429_and_recovers(run_folder, batching):
 
     async def scenario():
         async with asking_at_once(run_folder, settings) as (client, app):
-            gate, asked = held(app.state.service.slot.current)
+            gate, asked = held(app.state.service.current)
             running = [asyncio.ensure_future(client.get("/v1/recommend/u1"))]
             await asyncio.to_thread(asked.wait)
             running += [asyncio.ensure_future(client.get(f"/v1/recommend/u{number}")) for number in range(2)]
@@ -209,7 +209,7 @@ def test_a_full_queue_answers_429_and_recovers(run_folder, batching):
 def test_heavy_calls_are_bounded_too(run_folder):
     async def scenario():
         async with asking_at_once(run_folder, ServiceSettings(workers=1, waiting=0)) as (client, app):
-            gate, asked = held(app.state.service.slot.current)
+            gate, asked = held(app.state.service.current)
             running = asyncio.ensure_future(client.post("/v1/recommend:batch", json={"users": ["u1"]}))
             await asyncio.to_thread(asked.wait)
             for url in ("/v1/users", "/v1/items/i1/similar", "/v1/explain/u1/i1"):
@@ -227,7 +227,7 @@ def test_an_answer_that_takes_too_long(run_folder):
     async def scenario():
         settings = ServiceSettings(request_timeout=0.05, body_timeout=0.05)
         async with asking_at_once(run_folder, settings) as (client, app):
-            gate, _ = held(app.state.service.slot.current)
+            gate, _ = held(app.state.service.current)
             answer = await client.get("/v1/recommend/u1")
             gate.set()
             assert answer.status_code == 503
@@ -240,7 +240,7 @@ def test_an_answer_that_takes_too_long(run_folder):
 def test_too_many_requests_at_once(run_folder):
     async def scenario():
         async with asking_at_once(run_folder, ServiceSettings(max_in_flight=2)) as (client, app):
-            gate, asked = held(app.state.service.slot.current)
+            gate, asked = held(app.state.service.current)
             running = [asyncio.ensure_future(client.get("/v1/recommend/u1")) for _ in range(2)]
             await asyncio.to_thread(asked.wait)
             answer = await client.get("/v1/recommend/u1")
@@ -266,7 +266,7 @@ def test_starting_and_stopping_answer_503(run_folder):
                 assert "retry-after" in answer.headers
             assert (await client.get("/livez")).status_code == 200
             async with app.router.lifespan_context(app):
-                while app.state.service.slot.current is None:
+                while app.state.service.current is None:
                     await asyncio.sleep(0.005)
                 assert (await client.get("/readyz")).status_code == 200
             for url in ("/readyz", "/v1/recommend/u1", "/v1/users"):
@@ -281,9 +281,9 @@ def test_a_first_model_that_is_broken_is_reported(tmp_path):
     async def scenario():
         app = create_app(tmp_path)
         async with app.router.lifespan_context(app):
-            while app.state.service.slot.failure is None:
+            while app.state.service.failure is None:
                 await asyncio.sleep(0.001)
-        assert isinstance(app.state.service.slot.failure, RunFolderError)
+        assert isinstance(app.state.service.failure, RunFolderError)
 
     asyncio.run(scenario())
 
@@ -337,7 +337,7 @@ def test_an_error_nobody_foresaw_says_nothing_about_itself(run_folder, caplog):
         def broken(*_):
             raise RuntimeError("/home/someone/secret")
 
-        client.app.state.service.slot.current.lists = broken
+        client.app.state.service.current.lists = broken
         answer = client.get("/v1/recommend/u1")
         assert answer.status_code == 500
         assert answer.json() == {

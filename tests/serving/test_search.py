@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankformer.serving.search import SearchIndex
+from rankformer.serving.ids import IdIndex
 
 IDS = pa.array(["b-1", "a-1", "ab-2", "x"], pa.large_string())
 TITLES = pa.array(["Über Wasser", None, "Apfel (b-1)", "ÜBER alles"])
@@ -20,16 +20,16 @@ TITLES = pa.array(["Über Wasser", None, "Apfel (b-1)", "ÜBER alles"])
     ],
 )
 def test_popular_first_and_beginnings_before_the_rest(query, found):
-    index = SearchIndex([IDS, TITLES], np.array([5, 1, 9, 5]), popular_first=True)
-    assert index.find(query, 10) == found
-    assert index.find(query, 1) == found[:1]
+    index = IdIndex(IDS, np.array([5, 1, 9, 5]), TITLES, popular_first=True)
+    assert index.search(query, 10) == found
+    assert index.search(query, 1) == found[:1]
 
 
 def test_the_order_of_the_index():
-    index = SearchIndex([IDS], np.array([5, 1, 9, 5]), popular_first=False)
-    assert index.find("", 3) == [0, 1, 2]
-    assert index.find("1", 3) == [0, 1]
+    index = IdIndex(IDS, np.array([5, 1, 9, 5]))
+    assert index.search("", 3) == [0, 1, 2]
+    assert index.search("1", 3) == [0, 1]
 
 
 def test_nothing_to_find():
-    assert SearchIndex([IDS[:0]], np.zeros(0, dtype=np.int64), popular_first=True).find("a", 5) == []
+    assert IdIndex(IDS[:0], np.zeros(0, dtype=np.int64), popular_first=True).search("a", 5) == []

@@ -1,8 +1,9 @@
-"""Threads behind bounded queues: `MicroBatcher` for requests that can be answered together, `WorkerPool` for others.
+"""`BatchQueue`: threads behind a bounded queue, which answer together what can be answered together.
 
-An idle batcher starts on a request at once. Those that arrive while it works wait; when it is done it takes as many of
-them as fit, in the order they came, and answers each group of equal keys with one call. The heavier the load, the
-larger the groups: scoring 32 users takes little longer than scoring one, since the item embeddings are read once.
+An idle thread starts on a request at once. Those that arrive while all threads work wait; a thread that is done takes
+as many of them as fit, in the order they came, and answers each group of equal keys with one call. The heavier the
+load, the larger the groups: scoring 32 users takes little longer than scoring one, since the item embeddings are read
+once.
 """
 
 import asyncio
@@ -10,152 +11,114 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Semaphore
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
+_Waiting = tuple[Any, Any, "asyncio.Future[Any]"]  # key, subject, and where the answer goes
 
 
-class QueueFullError(Exception):
-    """No more calls may wait."""
-
-
-class ClosedError(Exception):
-    """The service is stopping and takes no more calls."""
-
-
-class _Waiting(NamedTuple):
-    key: Any
-    subject: int
-    future: "asyncio.Future[Any]"
-
-
-class MicroBatcher(Generic[Key, Answer]):
-    """One thread that answers in groups; used from one event loop, which stays free."""
+class BatchQueue(Generic[Key, Answer]):
+    """A few threads that answer in groups; used from one event loop, which stays free."""
 
     def __init__(
         self,
-        answer: Callable[[Key, Sequence[int]], Sequence[Answer]],
+        answer: Callable[[Key, Sequence[Any]], Sequence[Answer]],
         *,
+        threads: int,
         batch_size: int,
         queue_size: int,
+        rejected: Callable[[int, str, str], Exception],
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """Create the queue and its thread.
+        """Create the queue and its threads.
 
         Args:
-            answer: called in the thread with a key and the subjects that share it; returns an answer for each.
+            answer: called in a thread with a key and the subjects that share it; returns an answer for each.
+            threads: most batches answered beside each other.
             batch_size: most requests taken at once.
-            queue_size: most requests waiting.
+            queue_size: most requests waiting while every thread works.
+            rejected: returns the error for a request that is not taken, from its status, code and message.
             on_batch: called with the size of each batch.
         """
         self._answer = answer
+        self._threads = threads
         self._batch_size = batch_size
         self._queue_size = queue_size
+        self._rejected = rejected
         self._on_batch = on_batch
         self._queue: deque[_Waiting] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
-        self._busy = False
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="answer")
+        self._working = 0
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    async def submit(self, key: Key, subject: int) -> Answer:
-        """Return the answer for one subject.
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is being answered."""
+        return self._working > 0 or len(self._queue) > 0
 
-        Raises:
-            QueueFullError: too many requests wait.
-            ClosedError: `close` was called.
-        """
+    async def submit(self, key: Key, subject: Any = None) -> Answer:
+        """Return the answer for one subject, or raise the error for a request too many or too late."""
         if self._closed:
-            raise ClosedError
-        if len(self._queue) >= self._queue_size:
-            raise QueueFullError
+            raise self._stopping()
+        idle = self._threads - self._working
+        if len(self._queue) >= self._queue_size + idle:  # an idle thread is about to take at least one
+            raise self._rejected(429, "too_many_requests", "too many requests wait already")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self._queue.append(_Waiting(key, subject, future))
-        if not self._busy:
-            self._busy = True
+        self._queue.append((key, subject, future))
+        if idle:
             # Not this instant but in the loop's next round: what was read from other sockets in this one comes along.
             loop.call_soon(self._start, loop)
         return await future
 
     def close(self) -> None:
-        """Take no more requests; those that wait get `ClosedError`."""
+        """Take no more requests, and reject those that wait."""
         self._closed = True
         while self._queue:
-            waiting = self._queue.popleft()
-            if not waiting.future.done():
-                waiting.future.set_exception(ClosedError())
-        self._thread.shutdown(wait=False, cancel_futures=True)
+            *_, future = self._queue.popleft()
+            if not future.done():
+                future.set_exception(self._stopping())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _stopping(self) -> Exception:
+        return self._rejected(503, "stopping", "the service is stopping")
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand what waits to the thread, if anything does."""
+        """Hand what waits to a thread, if there are both."""
         batch: list[_Waiting] = []
-        while self._queue and len(batch) < self._batch_size:
+        while self._queue and self._working < self._threads and len(batch) < self._batch_size:
             waiting = self._queue.popleft()
-            if not waiting.future.done():  # done: the caller has given up
+            if not waiting[-1].done():  # done: the caller has given up
                 batch.append(waiting)
-        self._busy = bool(batch)
         if batch:
+            self._working += 1
             self._on_batch(len(batch))
-            self._thread.submit(self._work, loop, batch)
+            self._pool.submit(self._work, loop, batch)
 
     def _work(self, loop: asyncio.AbstractEventLoop, batch: list[_Waiting]) -> None:
         """Answer in the thread, group by group; a group that fails does not harm the others."""
-        groups: dict[Any, list[_Waiting]] = {}
-        for waiting in batch:
-            groups.setdefault(waiting.key, []).append(waiting)
-        outcomes: list[tuple[list[_Waiting], Any]] = []
+        groups: dict[Any, list[tuple[Any, asyncio.Future[Any]]]] = {}
+        for key, subject, future in batch:
+            groups.setdefault(key, []).append((subject, future))
+        outcomes: list[tuple[asyncio.Future[Any], Any]] = []
         for key, group in groups.items():
+            subjects, futures = zip(*group, strict=True)
             try:
-                outcomes.append((group, self._answer(key, [waiting.subject for waiting in group])))
+                outcomes += zip(futures, self._answer(key, subjects), strict=True)
             except Exception as error:
-                outcomes.append((group, error))
+                outcomes += [(future, error) for future in futures]
         with suppress(RuntimeError):  # the loop is closed: the process is being stopped at once
             loop.call_soon_threadsafe(self._finish, loop, outcomes)
 
-    def _finish(self, loop: asyncio.AbstractEventLoop, outcomes: list[tuple[list[_Waiting], Any]]) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, outcomes: list[tuple["asyncio.Future[Any]", Any]]) -> None:
         """Give the answers out, after the thread has been given its next batch."""
-        if not self._closed:
-            self._start(loop)
-        for group, outcome in outcomes:
-            for position, waiting in enumerate(group):
-                if waiting.future.done():
-                    continue
-                if isinstance(outcome, Exception):
-                    waiting.future.set_exception(outcome)
-                else:
-                    waiting.future.set_result(outcome[position])
-
-
-class WorkerPool:
-    """Runs calls in threads, so that the event loop stays free; refuses beyond what may run and wait."""
-
-    def __init__(self, threads: int, waiting: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
-        self._slots = Semaphore(threads + waiting)
-        self._closed = False
-
-    async def run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Return what the function returns in a thread.
-
-        Raises:
-            QueueFullError: too many calls are under way.
-            ClosedError: `close` was called.
-        """
-        if self._closed:
-            raise ClosedError
-        if not self._slots.acquire(blocking=False):
-            raise QueueFullError
-        call = self._pool.submit(function, *arguments)
-        # The slot is free when the thread is, which may be long after the caller has given up.
-        call.add_done_callback(lambda _: self._slots.release())
-        return await asyncio.wrap_future(call)
-
-    def close(self) -> None:
-        """Take no more calls, and drop those that wait."""
-        self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._working -= 1
+        self._start(loop)
+        for future, outcome in outcomes:
+            if not future.done():
+                set_outcome = future.set_exception if isinstance(outcome, Exception) else future.set_result
+                set_outcome(outcome)

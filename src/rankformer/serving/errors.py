@@ -1,18 +1,16 @@
 """JSON answers and JSON errors: one shape for every error, without paths, tracebacks or long echoes."""
 
-import json
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rankformer.errors import NotSupportedError, UserError
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _SHOWN = 80  # characters of a caller's text that an answer repeats
 _ID_TYPES = ("str", "int", "float", "bool")  # how pydantic names the branches of an id's type
 _CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -22,32 +20,15 @@ _MESSAGES = {  # by pydantic's type of error, where its own message is not plain
 }
 
 
-class JsonResponse(Response):
-    """A JSON answer that no cache keeps."""
-
-    media_type = "application/json"
-
-    def __init__(self, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        content = document if isinstance(document, bytes) else json_bytes(document)
-        super().__init__(content, status, {"Cache-Control": "no-store", **(headers or {})})
+def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer that no cache keeps; `document` may be JSON already, as bytes."""
+    content = document if isinstance(document, bytes) else json_bytes(document)
+    return Response(content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
 def json_bytes(document: Any) -> bytes:
     """Return a document as UTF-8 JSON; NaN and infinity become null."""
-    try:
-        text = _ENCODER.encode(document)
-    except ValueError:  # rare, so looked for only here
-        text = _ENCODER.encode(_finite(document))
-    # Half of a surrogate pair is allowed in JSON strings but not in UTF-8: write it as an escape.
-    return text.encode("utf-8", "backslashreplace")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_json(document, inf_nan_mode="null")
 
 
 class ApiError(Exception):
@@ -64,9 +45,9 @@ class ApiError(Exception):
         """Return the body of the answer."""
         return {"error": {"code": self.code, "message": self.message}}
 
-    def response(self) -> JsonResponse:
+    def response(self) -> Response:
         """Return the answer."""
-        return JsonResponse(self.to_dict(), self.status, self.headers)
+        return json_response(self.to_dict(), self.status, self.headers)
 
 
 def invalid(message: str) -> ApiError:
@@ -81,7 +62,10 @@ def unknown(kind: str, raw_id: object) -> ApiError:
 
 def shortened(value: object) -> str:
     """Return a caller's value as short printable text."""
-    text = ascii(value) if not isinstance(value, str) or not value.isprintable() else f"'{value}'"
+    return _cut(ascii(value) if not isinstance(value, str) or not value.isprintable() else f"'{value}'")
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -90,8 +74,7 @@ def from_validation(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         return ApiError(400, "invalid_json", "the body is not JSON that can be read")
-    steps = [str(step) for step in first["loc"] if step not in _ID_TYPES]
-    field = ".".join(step if len(step) <= _SHOWN else f"{step[:_SHOWN]}..." for step in steps)
+    field = ".".join(_cut(str(step)) for step in first["loc"] if step not in _ID_TYPES)
     field = field if field.isprintable() else ascii(field)
     if len(first["loc"]) > 1 and first["loc"][-1] in _ID_TYPES:
         message = "an id is a string, a finite number, true or false"

@@ -1,4 +1,4 @@
-"""`IdCodec`: raw ids of any type as values that JSON and URLs can carry, and the way back.
+"""`IdIndex`: raw ids of any type as values that JSON and URLs can carry, the way back, and a search.
 
 Integers, floats, strings and booleans are carried as themselves. Everything else (dates, bytes, decimals, ...) becomes
 a string: bytes as UTF-8, or in hexadecimal when some id of the column is not UTF-8; the rest as Arrow writes it.
@@ -6,27 +6,49 @@ a string: bytes as UTF-8, or in hexadecimal when some id of the column is not UT
 
 import math
 import re
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+# The Python types that carry ids as themselves, each with the tests for Arrow's; bytes are here to be told apart.
+_KINDS: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
+    bool: (pa.types.is_boolean,),
+    int: (pa.types.is_integer,),
+    float: (pa.types.is_floating,),
+    str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    bytes: (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
-class IdCodec:
-    """All users or all items of a model, position = index, with fast look-ups in both directions.
+class IdIndex:
+    """All users or all items of a model, position = index, with fast look-ups in both directions and a search.
 
     Attributes:
         values: the JSON value of each index.
+        counts: how many interactions each has.
+        titles: the title of each, or None for those without.
     """
 
-    def __init__(self, ids: pa.Array) -> None:
+    def __init__(
+        self, ids: pa.Array, counts: NDArray[Any], titles: pa.Array | None = None, *, popular_first: bool = False
+    ) -> None:
+        """Build the look-ups; a search shows the order of the index, or the most frequent first."""
         self._type = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
-        self._kind = _kind_of(self._type)
-        self.values: list[Any] = self._encoded(ids.cast(self._type))
+        kinds = (kind for kind, tests in _KINDS.items() if any(test(self._type) for test in tests))
+        kind = next(kinds, None)
+        self.values = _encoded(ids.cast(self._type), kind)
+        self._kind = str if kind is bytes else kind
         self._index = {value: index for index, value in enumerate(self.values)}
+        self.counts = counts
+        self.titles: list[str | None] = [None] * len(ids) if titles is None else titles.to_pylist()
+        searched = [pa.array(map(str, self.values), pa.large_string()), *([] if titles is None else [titles])]
+        self._texts = [pc.fill_null(pc.utf8_lower(column.cast(pa.large_string())), "") for column in searched]
+        self._order = np.argsort(-counts, kind="stable") if popular_first else np.arange(len(counts))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -56,32 +78,24 @@ class IdCodec:
             return self._index.get({"true": True, "false": False}.get(text.lower()))
         return self.find(text)
 
-    @cached_property
-    def texts(self) -> pa.Array:
-        """The ids as strings, for searching."""
-        return pa.array([value if isinstance(value, str) else str(value) for value in self.values], pa.large_string())
+    def search(self, query: str, limit: int) -> list[int]:
+        """Return up to `limit` indices whose texts contain the query, those that begin with it first."""
+        if not query:
+            return [int(index) for index in self._order[:limit]]
+        wanted = pc.utf8_lower(pa.scalar(query, pa.large_string())).as_py()
+        begins = self._where(pc.starts_with, wanted)
+        contains = self._where(pc.match_substring, wanted) & ~begins
+        found = np.concatenate([self._order[begins[self._order]], self._order[contains[self._order]]])
+        return [int(index) for index in found[:limit]]
 
-    def _encoded(self, ids: pa.Array) -> list[Any]:
-        raw: list[Any] = ids.to_pylist()
-        if self._kind is float:
-            return [value if math.isfinite(value) else str(value) for value in raw]
-        if self._kind is not None:
-            return raw
-        if _is_bytes(self._type):
-            try:
-                return [value.decode() for value in raw]
-            except UnicodeDecodeError:
-                return [value.hex() for value in raw]
-        try:
-            texts: list[Any] = pc.cast(ids, pa.string()).to_pylist()
-            return texts
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return [str(value) for value in raw]
+    def _where(self, matches: Any, wanted: str) -> NDArray[np.bool_]:
+        mask = np.zeros(len(self.counts), dtype=np.bool_)
+        for column in self._texts:
+            mask |= matches(column, wanted).to_numpy(zero_copy_only=False)
+        return mask
 
     def _find_other_spelling(self, text: str) -> int | None:
         """Return the index of an id written in another way than ours, such as T between date and time."""
-        if _is_bytes(self._type):
-            return None
         try:
             usual = pa.array([text]).cast(self._type).cast(pa.string())[0].as_py()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeError):
@@ -89,18 +103,13 @@ class IdCodec:
         return self._index.get(usual)
 
 
-def _kind_of(kind: pa.DataType) -> type | None:
-    """Return the Python type that carries ids of an Arrow type, None for those that become strings."""
-    if pa.types.is_boolean(kind):
-        return bool
-    if pa.types.is_integer(kind):
-        return int
-    if pa.types.is_floating(kind):
-        return float
-    strings = (pa.string(), pa.large_string(), pa.string_view())
-    return str if kind in strings else None
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
+def _encoded(ids: pa.Array, kind: type | None) -> list[Any]:
+    raw: list[Any] = ids.to_pylist()
+    try:
+        if kind is float:
+            return [value if math.isfinite(value) else str(value) for value in raw]
+        if kind is bytes:
+            return [value.decode() for value in raw]
+        return raw if kind is not None else list(pc.cast(ids, pa.string()).to_pylist())
+    except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return [value.hex() if kind is bytes else str(value) for value in raw]

@@ -1,14 +1,13 @@
-"""ASGI middleware, from the outside in: metrics and limits per request, host and token, limits of the body."""
+"""The ASGI middleware of the service: metrics and log, limits of number, time and body, host name and token."""
 
 import asyncio
 import hmac
 import logging
 import re
 import time
-from collections.abc import Iterator
 from urllib.parse import unquote
 
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankformer.serving.errors import ApiError, from_exception
@@ -21,8 +20,8 @@ access_logger = logging.getLogger("rankformer.serving.access")
 _WITH_TOKEN = "/v1"
 _ADMIN = "/v1/admin"
 _NEVER_REJECTED = frozenset(("/livez", "/readyz", "/metrics"))
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_BODY = frozenset(("GET", "HEAD", "OPTIONS"))
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
 _CLOSE = {"Connection": "close"}  # the rest of such a body is not worth reading
 _CLIENT_GONE = 499  # counted when the caller left before the answer; never sent
 # A JSON string, or the rest of the text when one is never closed: each byte is looked at once.
@@ -31,21 +30,17 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def _header(scope: Scope, name: bytes) -> str:
-    """Return the first header of that lower-case name, an empty string without one."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value.decode("latin-1"))
-    return ""
+class ServiceMiddleware:
+    """Stands between the server and the routes: counts, logs, bounds and checks requests, and answers exceptions."""
 
-
-class MetricsMiddleware:
-    """Counts, times, logs and bounds every request, and turns exceptions into answers."""
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service, tokens: Tokens) -> None:
         self.app = app
         self.service = service
+        self.settings = service.settings
+        self.tokens = tokens
+        self.allowed_hosts = {name.lower() for name in self.settings.allowed_hosts}
         self.in_flight = 0
+        service.metrics.in_flight.set_function(lambda: self.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever happens inside."""
@@ -59,12 +54,10 @@ class MetricsMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if not any(name == _NOSNIFF[0] for name, _ in message["headers"]):
-                    message["headers"] = [*message["headers"], _NOSNIFF]
+                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
             await send(message)
 
         self.in_flight += 1
-        self.service.metrics.in_flight.set(self.in_flight)
         try:
             await self._bounded(scope, receive, watched_send)
         except Exception as error:
@@ -75,51 +68,34 @@ class MetricsMiddleware:
                 await answer.response()(scope, receive, watched_send)
         finally:
             self.in_flight -= 1
-            self.service.metrics.in_flight.set(self.in_flight)
             self._record(scope, status or _CLIENT_GONE, time.perf_counter() - started)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer within the limits of number and time."""
-        settings = self.service.settings
-        if self.in_flight > settings.max_in_flight and scope["path"] not in _NEVER_REJECTED:
+        if self.in_flight > self.settings.max_in_flight and scope["path"] not in _NEVER_REJECTED:
             raise self.service.rejected(503, "overloaded", "too many requests at once")
-        if scope["path"].startswith(_ADMIN):  # loading takes as long as the model is large
-            await self.app(scope, receive, send)
-            return
-        # The time that a body may take to arrive comes on top.
-        limit = settings.request_timeout + (0 if scope["method"] in _WITHOUT_BODY else settings.body_timeout)
+        limit = self.settings.request_timeout
+        if scope["method"] not in _WITHOUT_BODY:
+            limit += self.settings.body_timeout  # the time that a body may take to arrive comes on top
+        is_load = scope["path"].startswith(_ADMIN)  # which takes as long as the model is large
         try:
-            async with asyncio.timeout(limit) as timer:
-                await self.app(scope, receive, send)
+            async with asyncio.timeout(None if is_load else limit) as timer:
+                await self._checked(scope, receive, send)
         except TimeoutError:
             if not timer.expired():
                 raise
             raise self.service.rejected(503, "timeout", "no answer was found in time") from None
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route: str = getattr(scope.get("route"), "path_format", "unmatched")
-        self.service.metrics.answered(scope["method"], route, status, seconds)
-        if self.service.settings.access_log:
-            # The path as it was sent: its encoding keeps line ends and the like out of the log.
-            path = (scope.get("raw_path") or scope["path"].encode("ascii", "backslashreplace")).decode("latin-1")
-            access_logger.info("%s %s %d %.1f ms", ascii(scope["method"])[1:-1], path[:500], status, seconds * 1e3)
-
-
-class AuthMiddleware:
-    """Checks the host name and the token of every request before it is routed."""
-
-    def __init__(self, app: ASGIApp, settings: ServiceSettings, tokens: Tokens) -> None:
-        self.app = app
-        self.tokens = tokens
-        self.allowed_hosts = {name.lower() for name in settings.allowed_hosts}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request that may come in, or raise the error to answer with."""
-        if scope["type"] == "http":
-            scope["path"] = escaped_path(scope)
-            if self.tokens.access is None:
-                self._check_host(_header(scope, b"host"))
-            self._check_token(scope)
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request whose host name, token and body are right; its body goes with it, as scope["body"]."""
+        scope["path"] = escaped_path(scope)
+        if self.tokens.access is None:
+            self._check_host(Headers(scope=scope).get("host", ""))
+        self._check_token(scope)
+        if scope["method"] not in _WITHOUT_BODY:
+            scope["body"] = await read_body(scope, receive, self.settings)
+            if scope["body"] is None:
+                return  # the caller has gone
         await self.app(scope, receive, send)
 
     def _check_host(self, host: str) -> None:
@@ -138,66 +114,50 @@ class AuthMiddleware:
             expected = self.tokens.access
         else:
             return
-        scheme, _, given = _header(scope, b"authorization").partition(" ")
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), expected.encode())
         if not right or scheme.lower() != "bearer":
             message = "send the token as `Authorization: Bearer ...`"
             raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route: str = getattr(scope.get("route"), "path_format", "unmatched")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self.service.metrics.requests.labels(method, route, str(status)).inc()
+        self.service.metrics.seconds.labels(route).observe(seconds)
+        if self.settings.access_log:
+            # The path as it was sent: its encoding keeps line ends and the like out of the log.
+            path = (scope.get("raw_path") or scope["path"].encode("ascii", "backslashreplace")).decode("latin-1")
+            access_logger.info("%s %s %d %.1f ms", ascii(scope["method"])[1:-1], path[:500], status, seconds * 1e3)
 
-class BodyLimitMiddleware:
-    """Reads the whole body within its limits of size, time and depth, and hands it on in one piece."""
 
-    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
-        self.app = app
-        self.settings = settings
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request once its body is here, or raise the error to answer with."""
-        if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
-            await self.app(scope, receive, send)
-            return
-        try:
-            async with asyncio.timeout(self.settings.body_timeout):
-                body = await self._read(scope, receive)
-        except TimeoutError:
-            raise ApiError(408, "body_timeout", "the body did not arrive in time", _CLOSE) from None
-        if body is None:
-            return  # the caller has gone
-        self._check(scope, body)
-        messages: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def replay() -> Message:
-            for message in messages:
-                return message
-            return await receive()
-
-        await self.app(scope, replay, send)
-
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        limit = self.settings.max_body_bytes
-        announced = _header(scope, b"content-length")
-        too_large = ApiError(413, "body_too_large", f"a body may have at most {limit} bytes", _CLOSE)
-        if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
-            raise too_large
-        body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            body += message.get("body", b"")
-            if len(body) > limit:
-                raise too_large
-            if not message.get("more_body", False):
-                return bytes(body)
-
-    def _check(self, scope: Scope, body: bytes) -> None:
-        if not body:
-            return
-        if _header(scope, b"content-type").split(";")[0].strip().lower() != "application/json":
-            raise ApiError(415, "unsupported_media_type", "send the body as application/json")
-        if is_deeper(body, self.settings.max_json_depth):
-            raise ApiError(400, "too_deep", f"JSON may be nested at most {self.settings.max_json_depth} levels deep")
+async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -> bytes | None:
+    """Return the whole body, None when the caller leaves, or raise the error for one beyond a limit."""
+    limit = settings.max_body_bytes
+    too_large = ApiError(413, "body_too_large", f"a body may have at most {limit} bytes", _CLOSE)
+    headers = Headers(scope=scope)
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
+        raise too_large
+    body = bytearray()
+    more = True
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > limit:
+                    raise too_large
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise ApiError(408, "body_timeout", "the body did not arrive in time", _CLOSE) from None
+    if body and headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+        raise ApiError(415, "unsupported_media_type", "send the body as application/json")
+    if is_deeper(bytes(body), settings.max_json_depth):
+        raise ApiError(400, "too_deep", f"JSON may be nested at most {settings.max_json_depth} levels deep")
+    return bytes(body)
 
 
 def is_deeper(body: bytes, limit: int) -> bool:
@@ -214,23 +174,6 @@ def is_deeper(body: bytes, limit: int) -> bool:
     return b"[]" in structure or structure.count(b"[") > limit
 
 
-class IdConvertor(Convertor[str]):
-    """One segment of an escaped path, as the id it stands for."""
-
-    regex = "[^/]+"
-
-    def convert(self, value: str) -> str:
-        """Return the id of a segment."""
-        return value.replace("%2F", "/").replace("%25", "%")
-
-    def to_string(self, value: str) -> str:
-        """Return the segment of an id."""
-        return value.replace("%", "%25").replace("/", "%2F")
-
-
-register_url_convertor("id", IdConvertor())
-
-
 def escaped_path(scope: Scope) -> str:
     """Return the decoded path in which a slash or percent sign that belongs to a segment stays encoded.
 
@@ -239,4 +182,10 @@ def escaped_path(scope: Scope) -> str:
     raw = scope.get("raw_path")
     if raw is None:
         return str(scope["path"])
-    return "/".join(IdConvertor().to_string(unquote(segment)) for segment in raw.decode("latin-1").split("/"))
+    segments = map(unquote, raw.decode("latin-1").split("/"))
+    return "/".join(segment.replace("%", "%25").replace("/", "%2F") for segment in segments)
+
+
+def unescaped(segment: str) -> str:
+    """Return the id that a segment of an escaped path stands for."""
+    return segment.replace("%2F", "/").replace("%25", "%")

@@ -6,7 +6,6 @@ hash, so markup in a title could not run even if the script put it into the page
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -19,47 +18,16 @@ SCRIPTS = (
 )
 
 
-@dataclass(frozen=True)
-class Page:
-    """A document with the policy it is sent under."""
-
-    document: bytes
-    policy: str
-
-
+@cache
 def page_response() -> Response:
     """Return the page with headers that keep it to itself; no model is needed to answer."""
-    page = assemble_page()
-    headers = {
-        "Content-Security-Policy": page.policy,
-        "Cache-Control": "no-cache",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Cross-Origin-Opener-Policy": "same-origin",
-    }
-    return Response(page.document, media_type="text/html", headers=headers)
-
-
-@cache
-def assemble_page() -> Page:
-    """Return the document with style and scripts set into it, and its policy."""
-    style = _read("style.css")
+    document, style = _read("index.html"), _read("style.css")
     script = '"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS)
-    document = _read("index.html")
     for marker, text in (("/*STYLE*/", style), ("/*SCRIPT*/", script)):
         before, found, after = document.partition(marker)
         assert found, f"index.html has no {marker}"
         document = before + text + after
-    return Page(document.encode(), _policy(style, script))
-
-
-def _read(name: str) -> str:
-    return files("rankformer.serving").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    directives = {
+    policy = {
         "default-src": "'none'",
         "connect-src": "'self'",
         "script-src": _hash_of(script),
@@ -72,7 +40,18 @@ def _policy(style: str, script: str) -> str:
         "require-trusted-types-for": "'script'",
         "trusted-types": "'none'",
     }
-    return "; ".join(f"{name} {value}" for name, value in directives.items())
+    headers = {
+        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "Cache-Control": "no-cache",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
+    return Response(document, media_type="text/html", headers=headers)
+
+
+def _read(name: str) -> str:
+    return files("rankformer.serving").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _hash_of(text: str) -> str:

@@ -1,6 +1,7 @@
 """Requests and answers as pydantic models: the only source of validation and of the OpenAPI description."""
 
-from dataclasses import dataclass
+import re
+from types import GenericAlias
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Le, MaxLen
@@ -14,50 +15,49 @@ _USER, _ITEM, _VERSION = "mira-001", "book-017", "3f0c9a1be274"  # of the demo
 _ENTRY: dict[str, JsonValue] = {"item_id": _ITEM, "title": "Distant Station (space)", "score": 3.271, "rank": 1}
 
 
-def _only_digits(value: Any) -> Any:
-    if isinstance(value, str) and not (value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 18):
-        raise ValueError("an integer is needed")
-    return value
+def _written_as(pattern: str, meaning: str) -> BeforeValidator:
+    """Return a check of strings: pydantic would read "yes", " 7 " and "1_0" too, though the schema says otherwise."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and not re.fullmatch(pattern, value):
+            raise ValueError(f"{meaning} is needed")
+        return value
+
+    return BeforeValidator(check)
 
 
-def _only_true_or_false(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("true", "false"):
-        raise ValueError("true or false is needed")
-    return value
-
-
-def _integer(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-# In a query everything is a string, and pydantic would read "yes", " 7 " and "1_0" too; the schema says otherwise.
-QueryInt = Annotated[int, BeforeValidator(_only_digits)]
-QueryBool = Annotated[bool, BeforeValidator(_only_true_or_false)]
+# In a query everything is a string.
+QueryInt = Annotated[int, _written_as("[0-9]{1,18}|-[0-9]{1,17}", "an integer")]
+QueryBool = Annotated[bool, _written_as("true|false", "true or false")]
 # JSON has one kind of number, and 10.0 is an integer.
-JsonInt = Annotated[int, BeforeValidator(_integer)]
+JsonInt = Annotated[
+    int, BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+]
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Marks a field as bounded by a setting of the service: the value of a number, the length of a list."""
-
-    setting: str
-
+# Which setting of the service bounds a field, wherever it occurs: the value of a number, the length of a list.
+_LIMITS = {
+    "k": "max_k",
+    "limit": "max_listed",
+    "users": "max_users",
+    "history": "max_history",
+    "allow": "max_filter",
+    "block": "max_filter",
+}
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def with_limits(model: type[Model], settings: ServiceSettings) -> type[Model]:
-    """Return a request model with the limits of one service in place of its `Limit` marks."""
+    """Return a request model with the limits of one service; a list stops at the first entry that breaks one."""
     fields: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        for limit in (mark for mark in field.metadata if isinstance(mark, Limit)):
-            bound = getattr(settings, limit.setting)
-            constraints = (Le(bound),) if name in ("k", "limit") else (MaxLen(bound), FailFast())
-            # Next to the type itself: behind a validator pydantic could not describe a constraint in the schema.
-            annotation = Annotated[field.annotation, *constraints, *field.metadata]  # type: ignore[name-defined]
-            fields[name] = (annotation, Field(default=field.default, description=field.description))
-    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields) if fields else model
+    for name in model.model_fields.keys() & _LIMITS.keys():
+        field, bound = model.model_fields[name], getattr(settings, _LIMITS[name])
+        constraints = (Le(bound),) if name in ("k", "limit") else (MaxLen(bound), FailFast())
+        # Next to the type itself: behind a validator pydantic could not describe a constraint in the schema.
+        annotation = Annotated[field.annotation, *constraints, *field.metadata]  # type: ignore[name-defined]
+        fields[name] = (annotation, Field(default=field.default, description=field.description))
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
 class Request(BaseModel):
@@ -69,7 +69,7 @@ class Request(BaseModel):
 class SimilarQuery(Request):
     """How many similar items to return."""
 
-    k: Annotated[QueryInt, Limit("max_k")] = Field(default=10, ge=1)
+    k: QueryInt = Field(default=10, ge=1)
     """Length of the list; shorter where fewer items remain."""
 
 
@@ -78,16 +78,16 @@ class RecommendQuery(SimilarQuery):
 
     include_seen: QueryBool = False
     """Whether items of the user's history may be in the list."""
-    allow: Annotated[list[str], Limit("max_filter")] = []
+    allow: list[str] = []
     """Item ids outside of which nothing is returned; repeat the name for each."""
-    block: Annotated[list[str], Limit("max_filter")] = []
+    block: list[str] = []
     """Item ids that are never returned; repeat the name for each."""
 
 
 class HistoryQuery(Request):
     """How much of a history to return."""
 
-    limit: Annotated[QueryInt, Limit("max_listed")] = Field(default=100, ge=1)
+    limit: QueryInt = Field(default=100, ge=1)
     """Most entries wanted."""
 
 
@@ -96,220 +96,146 @@ class SearchQuery(Request):
 
     query: str = Field(default="", max_length=200)
     """Text to be contained, in any case; those that begin with it come first."""
-    limit: Annotated[QueryInt, Limit("max_listed")] = Field(default=20, ge=1)
+    limit: QueryInt = Field(default=20, ge=1)
     """Most entries wanted."""
 
 
-class RequestBody(Request):
+class RequestBody(Request, strict=True):
     """The base of JSON bodies: numbers are not read from strings, nor booleans from numbers."""
-
-    model_config = ConfigDict(strict=True)
 
 
 class RankingBody(RequestBody):
     """How to rank items."""
 
-    k: Annotated[JsonInt, Limit("max_k")] = Field(default=10, ge=1)
+    k: JsonInt = Field(default=10, ge=1)
     """Length of the lists; shorter where fewer items remain."""
     include_seen: bool = False
     """Whether items of the history may be in the list."""
-    allow: Annotated[list[RawId] | None, Limit("max_filter")] = None
+    allow: list[RawId] | None = None
     """Item ids outside of which nothing is returned."""
-    block: Annotated[list[RawId] | None, Limit("max_filter")] = None
+    block: list[RawId] | None = None
     """Item ids that are never returned."""
 
 
-class BatchRequest(RankingBody):
+class BatchRequest(RankingBody, json_schema_extra={"example": {"users": [_USER, "otto-002"], "k": 5}}):
     """Lists for many users at once."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"users": [_USER, "otto-002"], "k": 5}})
-
-    users: Annotated[list[RawId], Limit("max_users")]
+    users: list[RawId]
     """User ids, in the order wanted."""
 
 
-class SessionRequest(RankingBody):
+class SessionRequest(RankingBody, json_schema_extra={"example": {"history": [_ITEM, "book-042"], "k": 5}}):
     """A list for a new user."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"history": [_ITEM, "book-042"], "k": 5}})
-
-    history: Annotated[list[RawId], Limit("max_history")]
+    history: list[RawId]
     """Item ids that this user has; those the model does not know are skipped and named in the answer."""
 
 
-class ExplainSessionRequest(RequestBody):
+class ExplainSessionRequest(
+    RequestBody, json_schema_extra={"example": {"history": [_ITEM, "book-042"], "item": "book-003"}}
+):
     """An explanation for a new user and an item."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"history": [_ITEM, "book-042"], "item": "book-003"}})
-
-    history: Annotated[list[RawId], Limit("max_history")]
+    history: list[RawId]
     """Item ids that this user has."""
     item: RawId
     """The item to explain."""
 
 
-class Answer(BaseModel):
-    """The base of answers. Answers are written as plain dictionaries; these classes only describe them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    model_version: str = Field(examples=[_VERSION])
-    """First 12 hexadecimal digits of the manifest's SHA-256."""
-
-
-class ErrorBody(BaseModel):
-    """A code for programs and a sentence for people."""
-
-    code: str = Field(examples=["unknown_user"])
-    message: str = Field(examples=["the model knows no user 'nobody'"])
+# Answers are written as plain dictionaries; the models from here on only describe them.
+_UserId = Annotated[RawId, Field(examples=[_USER])]
+_ItemId = Annotated[RawId, Field(examples=[_ITEM])]
+_Version = Annotated[
+    str, Field(examples=[_VERSION], description="First 12 hexadecimal digits of the manifest's SHA-256.")
+]
+_Fallback = Annotated[
+    bool, Field(description="Whether nothing in the history is known, so that popular items are listed.")
+]
 
 
-class ErrorAnswer(BaseModel):
-    """The body of every 4xx and 5xx."""
-
-    error: ErrorBody
-
-
-class TitledItem(BaseModel):
-    """An item by id and title."""
-
-    item_id: RawId = Field(examples=[_ITEM])
-    title: str | None
+def _model(name: str, doc: str, *bases: type[BaseModel], **fields: Any) -> type[BaseModel]:
+    """Return a model by its fields: a type, `[type]` for a list of them, or (type, default) for one that may lack."""
+    for field, kind in fields.items():
+        kind, default = kind if isinstance(kind, tuple) else (kind, ...)
+        fields[field] = (GenericAlias(list, kind[0]) if isinstance(kind, list) else kind, default)
+    return create_model(name, __doc__=doc, __base__=bases or None, **fields)
 
 
-class ListEntry(TitledItem):
+class ListEntry(BaseModel, json_schema_extra={"example": _ENTRY}):
     """One item of a ranked list."""
 
-    model_config = ConfigDict(json_schema_extra={"example": _ENTRY})
-
+    item_id: _ItemId
+    title: str | None
     score: float | None
     rank: int
 
 
-class RecommendAnswer(Answer):
-    """The list of one user, best first."""
+_Answer = _model("Answer", "What every answer of a model has.", model_version=_Version)
+_Titled = _model("TitledItem", "An item by id and title.", item_id=_ItemId, title=str | None)
+_User = _model("UserEntry", "A user and how many items they have.", user_id=_UserId, count=int)
+_Item = _model("ItemEntry", "An item and how many users have it.", _Titled, count=int)
+_Reason = _model(
+    "ReasonEntry", "The contribution of one item of the history to a score.", _Titled, contribution=float | None
+)
+_Error = _model(
+    "ErrorBody",
+    "A code for programs and a sentence for people.",
+    code=Annotated[str, Field(examples=["unknown_user"])],
+    message=Annotated[str, Field(examples=["the model knows no user 'nobody'"])],
+)
+_BatchEntry = _model(
+    "BatchEntry",
+    "The list of one user of a batch, or why there is none.",
+    user_id=_UserId,
+    items=(list[ListEntry] | None, None),
+    error=(_Error | None, None),
+)
+_Point = _model(
+    "CurvePoint", "One validation of the training.", epoch=int | None, value=float | None, seconds=float | None
+)
+_Abilities = _model("Abilities", "What the method can do.", fold_in=bool, explain=bool, similar=bool)
 
-    user_id: RawId = Field(examples=[_USER])
-    items: list[ListEntry]
-
-
-class BatchEntry(BaseModel):
-    """The list of one user of a batch, or why there is none."""
-
-    user_id: RawId = Field(examples=[_USER])
-    items: list[ListEntry] | None = None
-    error: ErrorBody | None = None
-
-
-class BatchAnswer(Answer):
-    """The lists of a batch, in the order of its users."""
-
-    results: list[BatchEntry]
-
-
-class SessionAnswer(Answer):
-    """The list of a new user."""
-
-    items: list[ListEntry]
-    unknown_items: list[RawId]
-    fallback: bool = Field(description="Whether nothing in the history is known, so that popular items are listed.")
-
-
-class SimilarAnswer(Answer, TitledItem):
-    """The items most similar to one item; the score is the cosine."""
-
-    items: list[ListEntry]
-
-
-class ReasonEntry(TitledItem):
-    """The contribution of one item of the history to a score."""
-
-    contribution: float | None
-
-
-class ExplainAnswer(Answer, TitledItem):
-    """A score and its parts: it is the sum of the contributions of items, user (own) and everything else (crowd)."""
-
-    user_id: RawId | None = Field(examples=[_USER])
-    score: float | None
-    reasons: list[ReasonEntry]
-    own: float | None
-    crowd: float | None
-
-
-class UserEntry(BaseModel):
-    """A user and how many items they have."""
-
-    user_id: RawId = Field(examples=[_USER])
-    count: int
-
-
-class UsersAnswer(Answer):
-    """Users that were found."""
-
-    users: list[UserEntry]
-
-
-class HistoryAnswer(Answer, UserEntry):
-    """The history of a user, in the order of the interaction log."""
-
-    items: list[TitledItem]
-
-
-class ItemEntry(TitledItem):
-    """An item and how many users have it."""
-
-    count: int
-
-
-class ItemsAnswer(Answer):
-    """Items that were found."""
-
-    items: list[ItemEntry]
-
-
-class CurvePoint(BaseModel):
-    """One validation of the training."""
-
-    epoch: int | None
-    value: float | None
-    seconds: float | None
-
-
-class Abilities(BaseModel):
-    """What the method can do."""
-
-    fold_in: bool
-    explain: bool
-    similar: bool
-
-
-class ModelAnswer(Answer):
-    """The model card."""
-
-    model: str = Field(examples=["rankformer"])
-    settings: dict[str, Any]
-    seed: int
-    data: dict[str, Any]
-    metrics: dict[str, float | None]
-    protocol: dict[str, Any]
-    versions: dict[str, Any]
-    created: str
-    users: int
-    items: int
-    pairs: int
-    curve: list[CurvePoint]
-    curve_metric: str | None
-    can: Abilities
-
-
-class ReloadAnswer(Answer):
-    """The model that answers from now on."""
-
-    previous_version: str | None
-
-
-class StatusAnswer(BaseModel):
-    """The state of the service."""
-
-    status: str = Field(examples=["ok"])
+ErrorAnswer = _model("ErrorAnswer", "The body of every 4xx and 5xx.", error=_Error)
+RecommendAnswer = _model(
+    "RecommendAnswer", "The list of one user, best first.", _Answer, user_id=_UserId, items=[ListEntry]
+)
+BatchAnswer = _model("BatchAnswer", "The lists of a batch, in the order of its users.", _Answer, results=[_BatchEntry])
+SessionAnswer = _model(
+    "SessionAnswer", "The list of a new user.", _Answer, items=[ListEntry], unknown_items=[RawId], fallback=_Fallback
+)
+SimilarAnswer = _model(
+    "SimilarAnswer",
+    "The items most similar to one item; the score is the cosine.",
+    *(_Answer, _Titled),
+    items=[ListEntry],
+)
+ExplainAnswer = _model(
+    "ExplainAnswer",
+    "A score and its parts: it is the sum of the contributions of items, user (own) and everything else (crowd).",
+    *(_Answer, _Titled),
+    user_id=Annotated[RawId | None, Field(examples=[_USER])],
+    score=float | None,
+    reasons=[_Reason],
+    own=float | None,
+    crowd=float | None,
+)
+UsersAnswer = _model("UsersAnswer", "Users that were found.", _Answer, users=[_User])
+HistoryAnswer = _model(
+    "HistoryAnswer", "The history of a user, in the order of the interaction log.", _Answer, _User, items=[_Titled]
+)
+ItemsAnswer = _model("ItemsAnswer", "Items that were found.", _Answer, items=[_Item])
+ModelAnswer = _model(
+    "ModelAnswer",
+    "The model card.",
+    _Answer,
+    model=Annotated[str, Field(examples=["rankformer"])],
+    **dict.fromkeys(("settings", "data", "protocol", "versions"), dict[str, Any]),
+    **dict.fromkeys(("seed", "users", "items", "pairs"), int),
+    metrics=dict[str, float | None],
+    created=str,
+    curve=[_Point],
+    curve_metric=str | None,
+    can=_Abilities,
+)
+ReloadAnswer = _model("ReloadAnswer", "The model that answers from now on.", _Answer, previous_version=str | None)
+StatusAnswer = _model("StatusAnswer", "The state of the service.", status=Annotated[str, Field(examples=["ok"])])

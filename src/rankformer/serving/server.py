@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn: signals, logs, and a stop that lets answers finish."""
+"""The service as an ASGI application, and its run under uvicorn: signals, logs, and a stop that lets answers finish."""
 
 import asyncio
 import logging
@@ -6,18 +6,65 @@ import os
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
 import torch
 import uvicorn
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
-from rankformer.serving.app import create_app
+from rankformer.serving.errors import from_exception
+from rankformer.serving.middleware import ServiceMiddleware
+from rankformer.serving.routes import api_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens, check_address
 
 _CONNECTIONS_WAITING = 2048
+
+
+def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Tokens | None = None) -> FastAPI:
+    """Return the application that serves the run at a path; `app.state.service` is its `Service`.
+
+    Args:
+        run: a run folder, or a symbolic link to one; it is read when the application starts and at each reload.
+            When the first load fails, `service.failure` says why.
+        settings: its limits.
+        tokens: its secrets; none by default.
+    """
+    settings, tokens = settings or ServiceSettings(), tokens or Tokens()
+    service = Service(run, settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.load_soon()  # meanwhile requests get 503
+        yield
+        await service.close()
+
+    app = FastAPI(
+        title="rankformer",
+        summary="Ranked lists from a trained model",
+        version=version("rankformer"),
+        docs_url=None,  # both pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.router.routes += api_routes(service, needs_token=tokens.access is not None)
+    app.add_exception_handler(HTTPException, _route_error)
+    app.add_middleware(ServiceMiddleware, service=service, tokens=tokens)
+    return app
+
+
+async def _route_error(request: Request, error: Exception) -> Response:
+    del request
+    return from_exception(error).response()
 
 
 class Server(uvicorn.Server):
@@ -32,12 +79,12 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if hasattr(signal, "SIGHUP"):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
-                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.slot.load_soon)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.load_soon)
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
-        slot = self.service.slot
-        return await super().on_tick(counter) or (slot.current is None and slot.failure is not None)
+        service = self.service
+        return await super().on_tick(counter) or (service.current is None and service.failure is not None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop once the requests under way are answered; at the second SIGINT, at once."""
@@ -92,8 +139,8 @@ def serve(
         ws="none",
     )
     Server(config, service).run()
-    if service.slot.current is None and service.slot.failure is not None:
-        raise service.slot.failure
+    if service.current is None and service.failure is not None:
+        raise service.failure
 
 
 def _log_to_stderr() -> None:

@@ -1,84 +1,160 @@
 """`Service`: the state that requests share, and the bounded way from a request to a thread that answers it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+
 from rankformer.scoring.recommender import RankingOptions
-from rankformer.serving.batching import ClosedError, MicroBatcher, QueueFullError, WorkerPool
+from rankformer.serving.batching import BatchQueue
 from rankformer.serving.errors import ApiError, unknown
-from rankformer.serving.metrics import Metrics
-from rankformer.serving.model import Entry, ModelSlot, ServedModel
+from rankformer.serving.model import Entry, ServedModel, load_served_model
+from rankformer.serving.schemas import RankingBody, RecommendQuery
 from rankformer.serving.settings import ServiceSettings
+
+logger = logging.getLogger("rankformer.serving")
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_MANY = 1000
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 T = TypeVar("T")
 Find = Callable[[Any], int | None]
 
 
+class Metrics:
+    """Prometheus metrics of one service; label values are routes and fixed words, never what callers send."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        add = self._add
+        self.requests = add(Counter, "requests", "Requests answered.", "method", "route", "status")
+        self.seconds = add(Histogram, "request_seconds", "Time to the answer.", "route", buckets=_LATENCIES)
+        self.in_flight = add(Gauge, "requests_in_flight", "Requests being answered.")
+        self.unknown_ids = add(Counter, "unknown_ids", "Ids asked for that the model does not know.", "kind")
+        self.rejections = add(Counter, "rejections", "Requests rejected, to be repeated later.", "reason")
+        self.reloads = add(Counter, "reloads", "Attempts to load a model.", "outcome")
+        self.batch_users = add(Histogram, "batch_users", "Users answered together.", buckets=_BATCHES)
+        self.queue_length = add(Gauge, "queue_length", "Single users waiting to be answered.")
+        self.model = add(Info, "model", "The model that answers.")
+        self.model_age = add(Gauge, "model_age_seconds", "Time since the model was saved.")
+        self.model_loaded = add(Gauge, "model_loaded_timestamp_seconds", "When the model was loaded.")
+        ProcessCollector(registry=self.registry)
+        for outcome in ("ok", "failed"):
+            self.reloads.labels(outcome)
+        for kind in ("user", "item"):
+            self.unknown_ids.labels(kind)
+
+    def _add(self, kind: Callable[..., T], name: str, meaning: str, *labels: str, **options: Any) -> T:
+        return kind(f"rankformer_{name}", meaning, labels, registry=self.registry, **options)
+
+
 class Service:
-    """One running service; belongs to one event loop."""
+    """One running service; belongs to one event loop.
+
+    Its model is read from a path that is fixed by configuration. A reload reads the new run in a thread of its own;
+    then one reference changes. A request keeps the model it began with; the old model is freed after its last request.
+    A run that cannot be loaded changes nothing.
+
+    Attributes:
+        current: the model that answers, None before the first is loaded.
+        failure: why the last load failed, None when it did not.
+        users: answers single users, by (model, options); together with others who wait where batching is on.
+        loads: answers requests to load.
+    """
 
     def __init__(self, path: Path, settings: ServiceSettings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.slot = ModelSlot(path, self.metrics)
-        self._workers = WorkerPool(settings.workers, settings.waiting)
-        # Without batching single users have threads and a queue of the same size of their own.
-        self._singles = WorkerPool(settings.workers, settings.queue_size)
-        self._batcher = MicroBatcher[tuple[ServedModel, RankingOptions], list[Entry]](
+        self.stopping = False
+        self.current: ServedModel | None = None
+        self.failure: Exception | None = None
+        self._path = path
+        self._background: set[asyncio.Future[Any]] = set()
+        # Reloads that are asked for during one (signals) wait together and make one more, not many.
+        self.loads = BatchQueue[None, ServedModel](
+            self._load, threads=1, batch_size=_MANY, queue_size=_MANY, rejected=self.rejected
+        )
+        self.users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
             lambda key, users: key[0].lists(users, key[1]),
-            batch_size=settings.batch_size,
+            threads=1 if settings.batching else settings.workers,
+            batch_size=settings.batch_size if settings.batching else 1,
             queue_size=settings.queue_size,
+            rejected=self.rejected,
             on_batch=self.metrics.batch_users.observe,
         )
-        self.metrics.queue_length.set_function(lambda: len(self._batcher))
-        self.stopping = False
+        self._calls = BatchQueue[Callable[[], Any], Any](
+            lambda call, _: [call()],
+            threads=settings.workers,
+            batch_size=1,
+            queue_size=settings.waiting,
+            rejected=self.rejected,
+        )
+        self.metrics.queue_length.set_function(lambda: len(self.users))
 
     async def close(self) -> None:
-        """Reject whatever still comes."""
+        """Reject whatever still comes, and load nothing any more."""
         self.stopping = True
-        for queue in (self._batcher, self._singles, self._workers):
+        for queue in (self.users, self._calls, self.loads):
             queue.close()
-        await self.slot.close()
+        for load in self._background:
+            load.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     @property
     def model(self) -> ServedModel:
         """The model that answers now; take it once per request."""
-        model = self.slot.current
-        if model is None:
+        if self.current is None:
             raise self.rejected(503, "starting", "the model is still being loaded")
-        return model
+        return self.current
+
+    def load_soon(self) -> None:
+        """Load in the background what the path holds now."""
+        load = asyncio.gather(
+            self.loads.submit(None), return_exceptions=True
+        )  # a failure is logged and counted by then
+        self._background.add(load)  # the loop itself would let a running task be collected
+        load.add_done_callback(self._background.discard)
+
+    def _load(self, _: None, requests: Sequence[Any]) -> list[ServedModel]:
+        """Let the model that the path holds now answer, once for all requests; a failure leaves the previous one."""
+        previous = self.current
+        try:
+            model = load_served_model(self._path)
+        except Exception as error:
+            self.failure = error
+            self.metrics.reloads.labels("failed").inc()
+            state = "no model is loaded" if previous is None else f"model {previous.version} continues"
+            logger.error("loading failed, %s: %s", state, error)
+            raise
+        self.current, self.failure = model, None
+        self.metrics.reloads.labels("ok").inc()
+        self.metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
+        self.metrics.model_age.set_function(lambda: model.age)
+        self.metrics.model_loaded.set(model.loaded)
+        logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
+        return [model] * len(requests)
 
     def rejected(self, status: int, code: str, message: str) -> ApiError:
         """Return the counted error for a request that may be repeated a little later."""
         self.metrics.rejections.labels(code).inc()
         return ApiError(status, code, message, {"Retry-After": str(self.settings.retry_after)})
 
-    async def list_of(self, model: ServedModel, user: int, options: RankingOptions) -> list[Entry]:
-        """Return the ranked list of one user, computed together with others who wait where batching is on."""
-        if self.settings.batching:
-            return await self._admitted(self._batcher.submit((model, options), user))
-        return (await self._admitted(self._singles.run(model.lists, [user], options)))[0]
-
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what a heavy call returns, run in one of a few threads."""
-        return await self._admitted(self._workers.run(function, *arguments))
-
-    async def _admitted(self, answer: Awaitable[T]) -> T:
-        try:
-            return await answer
-        except QueueFullError:
-            raise self.rejected(429, "too_many_requests", "too many requests wait already") from None
-        except ClosedError:
-            raise self.rejected(503, "stopping", "the service is stopping") from None
+        answer: T = await self._calls.submit(partial(function, *arguments))
+        return answer
 
     def known(self, kind: str, find: Find, raw_id: Any) -> int:
         """Return the index of a user or item (`kind`), or raise the error for one that is not known."""
-        index = find(raw_id)
-        if index is None:
-            self.metrics.unknown_ids.labels(kind).inc()
+        indices, missing = self.split(kind, find, [raw_id])
+        if missing:
             raise unknown(kind, raw_id)
-        return index
+        return indices[0]
 
     def split(self, kind: str, find: Find, raw_ids: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """Return the indices of the ids that are known, duplicates kept, and the ids of the others."""
@@ -87,17 +163,17 @@ class Service:
         self.metrics.unknown_ids.labels(kind).inc(len(missing))
         return [index for _, index in found if index is not None], missing
 
-    def options(
-        self, find: Find, k: int, include_seen: bool, allow: Sequence[Any] | None, block: Sequence[Any] | None
-    ) -> RankingOptions:
-        """Return a request's options in item indices; `find` looks an item up."""
-        return RankingOptions(k, include_seen, self._filter("allow", find, allow), self._filter("block", find, block))
+    def options(self, find: Find, request: RecommendQuery | RankingBody) -> RankingOptions:
+        """Return a request's options in item indices; as in the library, a filter in which nothing is known is refused.
 
-    def _filter(self, name: str, find: Find, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
-        """Return the known items of a filter; as in the library, one in which nothing is known is refused."""
-        if raw_ids is None:
-            return None
-        indices, _ = self.split("item", find, raw_ids)
-        if raw_ids and not indices:
-            raise ApiError(404, "unknown_item", f"the model knows no item of {name}")
-        return tuple(sorted(set(indices)))
+        A query cannot hold an empty list, so that one without a filter has an empty one: only what was sent counts.
+        """
+        given = {name: getattr(request, name) for name in ("allow", "block") if name in request.model_fields_set}
+        filters: dict[str, tuple[int, ...]] = {}
+        for name, raw_ids in given.items():
+            if raw_ids is not None:
+                indices, _ = self.split("item", find, raw_ids)
+                if raw_ids and not indices:
+                    raise ApiError(404, "unknown_item", f"the model knows no item of {name}")
+                filters[name] = tuple(sorted(set(indices)))
+        return RankingOptions(request.k, request.include_seen, **filters)
