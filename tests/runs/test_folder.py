@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from tests.logs import random_log
 from tests.runs.test_legacy import write_version_1
+from tests.runs.trainings import PARTS, stopped_at
 
 from rankformer.data.interactions import Interactions, Parts
 from rankformer.errors import RunFolderError
@@ -15,27 +15,13 @@ from rankformer.models.rankformer import Rankformer
 from rankformer.runs.folder import RunFolder, State
 from rankformer.runs.manifest import FILES, MANIFEST, is_run
 
-TRAIN, VALID, TEST = random_log(size=60), random_log(size=12, seed=1), random_log(size=12, seed=2)
-PARTS = Parts(TRAIN, VALID, TEST)
+TRAIN, VALID, TEST = PARTS
 SETTINGS = {"embedding_dim": 4, "num_layers": 1, "epochs": 4, "validate_every": 1}
-
-
-class Stop(Exception):
-    """Ends a training from outside."""
-
-
-def stop_at(epoch):
-    def follow(event):
-        if event["event"] == "epoch" and event["epoch"] == epoch:
-            raise Stop
-
-    return follow
 
 
 @pytest.fixture
 def unfinished(tmp_path):
-    with pytest.raises(Stop):
-        Rankformer(**SETTINGS).fit(TRAIN, VALID, run_folder=tmp_path / "run", on_event=stop_at(3))
+    stopped_at(3, Rankformer(**SETTINGS).fit, TRAIN, VALID, run_folder=tmp_path / "run")
     return RunFolder(tmp_path / "run")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.logs import random_log
+from tests.runs.trainings import PARTS, stopped_at
 
 from rankformer import load_model
 from rankformer.data.interactions import Parts
@@ -16,20 +16,7 @@ from rankformer.runs.manifest import read_manifest
 from rankformer.runs.sequence import fit_and_evaluate, train_run
 from rankformer.runs.training_log import read_log
 
-PARTS = Parts(random_log(size=60), random_log(size=12, seed=1), random_log(size=12, seed=2))
 SETTINGS = {"embedding_dim": 4, "num_layers": 1, "epochs": 6, "validate_every": 2, "seed": 5}
-
-
-class Stop(Exception):
-    """Ends a training from outside."""
-
-
-def stop_at(epoch):
-    def follow(event):
-        if event["event"] == "epoch" and event["epoch"] == epoch:
-            raise Stop
-
-    return follow
 
 
 def without_clock(log):
@@ -142,8 +129,7 @@ def test_without_a_folder_a_failure_leaves_nothing_to_evaluate(monkeypatch):
 
 @pytest.fixture
 def unfinished(tmp_path):
-    with pytest.raises(Stop):
-        fit_and_evaluate(Rankformer(**SETTINGS), PARTS, folder=tmp_path / "run", on_event=stop_at(5))
+    stopped_at(5, fit_and_evaluate, Rankformer(**SETTINGS), PARTS, folder=tmp_path / "run")
     return tmp_path / "run"
 
 

@@ -16,8 +16,9 @@ from rankformer.models.fold_in_rules import mean_rule, rank_rule
 from rankformer.models.lightgcn import LightGCNNetwork, LightGCNSettings
 from rankformer.models.rankformer_cl import RankformerCLNetwork, RankformerCLSettings
 from rankformer.models.xsimgcl import XSimGCLNetwork, XSimGCLSettings
+from rankformer.scoring import fold_in
 from rankformer.scoring import histories as histories_module
-from rankformer.scoring.fold_in import Constant, RankFoldIn, WeightedSum, check_tensors, embed
+from rankformer.scoring.fold_in import Constant, LeastSquares, RankFoldIn, WeightedSum, check_tensors, embed
 from rankformer.scoring.histories import Histories
 
 KINDS = {
@@ -182,3 +183,50 @@ def test_tensors_that_do_not_fit_are_rejected():
             check_tensors({"a": bad}, 6, 2)
     with pytest.raises(DataError, match=r"start, layer\.0"):
         RankFoldIn.restore({"start": good, "layer.1": good}, {"power": 1, "tau": 0.5, "weights": {}})
+
+
+# Least squares: one small system per user, however users are batched.
+ITEMS = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+# User 0 has nothing, user 1 one item, user 2 one of them twice, user 3 all, user 5 nothing.
+SOLVED_PAIRS = [(1, 4), (2, 0), (2, 0), (2, 7), *[(3, item) for item in range(9)], (4, 2), (4, 8)]
+SOLVED_HISTORIES = Histories.of(*np.array(SOLVED_PAIRS).T, 6)
+
+
+def solved_one_by_one(weight, regularization):
+    q = ITEMS.double()
+    rows = []
+    for user in range(6):
+        history = q[[item for owner, item in SOLVED_PAIRS if owner == user]]
+        matrix = q.T @ q + regularization * torch.eye(4).double() + (weight - 1) * history.T @ history
+        rows.append(torch.linalg.solve(matrix, weight * history.sum(0)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("weight", [1.0, 7.5])
+@pytest.mark.parametrize("at_once", [1, 200, 1 << 21])
+def test_each_user_solves_its_own_system(monkeypatch, weight, at_once):
+    monkeypatch.setattr(fold_in, "_NUMBERS_AT_ONCE", at_once)
+    rows = embed(LeastSquares(ITEMS, weight, 0.3), SOLVED_HISTORIES)
+    torch.testing.assert_close(rows, solved_one_by_one(weight, 0.3), rtol=1e-10, atol=1e-12)
+
+
+def test_a_part_lies_along_the_solution_for_its_item_alone():
+    rule = LeastSquares(ITEMS, 5.0, 0.3)
+    parts = rule.split(SOLVED_HISTORIES).parts
+    q, history = ITEMS.double(), ITEMS.double()[[0, 0, 7]]  # of user 2
+    matrix = q.T @ q + 0.3 * torch.eye(4).double() + 4.0 * history.T @ history
+    torch.testing.assert_close(parts[1:4] @ matrix, 5.0 * history, rtol=1e-10, atol=1e-12)
+
+
+def test_least_squares_survive_their_tensors_and_metadata():
+    rule = LeastSquares(ITEMS, 5.0, 0.3)
+    again = LeastSquares.restore(rule.tensors(), rule.metadata())
+    assert torch.equal(embed(again, SOLVED_HISTORIES), embed(rule, SOLVED_HISTORIES))
+
+
+@pytest.mark.parametrize(
+    ("weight", "regularization"), [(0.5, 1), (1, 0), (1, -1), (float("nan"), 1), (2, float("inf"))]
+)
+def test_numbers_without_a_solution_are_rejected(weight, regularization):
+    with pytest.raises(DataError, match="a weight from 1 and a regularization above 0"):
+        LeastSquares.restore({"vectors": ITEMS}, {"weight": weight, "regularization": regularization})

@@ -172,12 +172,7 @@ def measure(
 ) -> tuple[dict[str, NDArray[np.float64] | float], str]:
     """Return the value of each metric, per user (U,) or one over all lists, and the device that scored the lists.
 
-    Args:
-        recommender: what answers.
-        truth: the test part.
-        seen: what is left out of the lists, None for nothing.
-        popularity: (m,) training interactions of each item.
-        metrics: what to compute.
+    What is `seen` is left out of the lists; `popularity` (m,) has the training interactions of each item.
     """
     cutoff = max(metric.cutoff for metric in metrics)
     options = RankingOptions(cutoff, include_seen=seen is None)

@@ -152,14 +152,7 @@ class Part:
 
 
 def check_tensor(values: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> Tensor:
-    """Return a stored tensor, or reject one of another shape or type or with numbers that are not finite.
-
-    Args:
-        values: the tensor.
-        name: of the tensor, for the message.
-        shape: that it must have.
-        types: that it may have; float32 by default.
-    """
+    """Return a stored tensor of the given shape and one of the types (float32 by default), or reject it by its name."""
     if tuple(values.shape) != shape:
         raise DataError(f"the scorer's {name} has shape {tuple(values.shape)}; expected {shape}")
     allowed = types or (torch.float32,)

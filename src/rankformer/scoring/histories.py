@@ -29,9 +29,8 @@ class Histories(NamedTuple):
     def from_lists(cls, histories: Sequence[Sequence[int]]) -> "Histories":
         """Return the histories given as one list of item indices per user."""
         rows = np.repeat(np.arange(len(histories)), [len(history) for history in histories])
-        return cls.of(
-            rows, np.array([item for history in histories for item in history], dtype=np.int64), len(histories)
-        )
+        items = np.array([item for history in histories for item in history], dtype=np.int64)
+        return cls.of(rows, items, len(histories))
 
     @property
     def sizes(self) -> Tensor:

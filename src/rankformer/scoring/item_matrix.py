@@ -45,13 +45,7 @@ class ItemMatrix(Part, ABC):
     @classmethod
     @abstractmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
-        """Return the matrix that `tensors` and `metadata` described, checked.
-
-        Args:
-            tensors: by name.
-            metadata: by name.
-            pairs: (n, m) the training histories, as the scorer counts them.
-        """
+        """Return the matrix that was stored, checked, over the training histories (n, m) as the scorer counts them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -303,14 +303,7 @@ class Recommender:
         return tuple(known.tolist())
 
     def _table(self, asker: str, asked_for: pa.Array, answer: str, lists: TopK) -> Recommendations:
-        """Return the lists (b, k) as a table, missing items left out.
-
-        Args:
-            asker: name of the column of whom a list is for.
-            asked_for: (b,) their raw ids.
-            answer: name of the column of the listed items.
-            lists: by index.
-        """
+        """Return lists (b, k), for the raw ids `asked_for` (b,), as a table; `asker` and `answer` name its columns."""
         items: NDArray[np.int64] = lists.items.cpu().numpy()
         kept = items >= 0
         rows, positions = np.nonzero(kept)

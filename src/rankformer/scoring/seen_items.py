@@ -34,7 +34,7 @@ class SeenItems:
 
     @classmethod
     def from_pairs(cls, users: NDArray[Any], items: NDArray[Any], num_users: int, num_items: int) -> "SeenItems":
-        """Return the distinct pairs among the given ones, in any order and with any repeats."""
+        """Return the distinct pairs among the given ones, in any order and with any duplicates."""
         keys = np.sort(users.astype(np.int64) * num_items + items)
         keys = keys[np.diff(keys, prepend=-1) > 0]  # the first of each run of equals; np.unique takes 50 times as long
         rows, columns = np.divmod(keys, max(num_items, 1))
