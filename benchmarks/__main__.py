@@ -11,7 +11,18 @@ from types import ModuleType
 from benchmarks.machine import describe_machine, machine_line, memory_gb
 from benchmarks.measure import Unavailable, note, show_seconds
 from benchmarks.options import Options
-from benchmarks.sections import activations, csv_file, libraries, lightgcn, minibatch, quality, scaling, step, top_k
+from benchmarks.sections import (
+    activations,
+    als,
+    csv_file,
+    libraries,
+    lightgcn,
+    minibatch,
+    quality,
+    scaling,
+    step,
+    top_k,
+)
 from rankformer.errors import RankformerError
 
 HERE = Path(__file__).parent
@@ -22,6 +33,7 @@ SECTIONS: dict[str, ModuleType] = {
     "scaling": scaling,
     "top_k": top_k,
     "csv": csv_file,
+    "als": als,
     "libraries": libraries,
     "quality": quality,
     "minibatch": minibatch,

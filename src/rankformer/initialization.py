@@ -20,7 +20,12 @@ from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.sparse_ops import bag_sum
 
 # Chosen on the validation parts of ali-display and epinions together (experiments/LOG.md).
-LEAST_SQUARES: dict[str, Any] = {"weight": 80.0, "regularization": 300.0, "iterations": 15}
+LEAST_SQUARES: dict[str, Any] = {
+    "weight": 80.0,
+    "regularization": 300 / 79,
+    "frequency_exponent": 0.0,
+    "iterations": 15,
+}
 
 _OVERSAMPLE = 16
 _POWER_ITERATIONS = 6

@@ -14,6 +14,7 @@ from rankformer.scoring.item_matrix import DenseWeights, SparseWeights
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LOG = repeated_log(40, 23, 200, repeats=30)
+WIDE = repeated_log(23, 40, 200, repeats=30)  # fewer users than items: the dual form
 REGULARIZATION = 3.0
 
 
@@ -33,17 +34,18 @@ def stored(model):
 
 
 def scores(model):
-    return model.recommender.scorer.scores(torch.arange(LOG.num_users)).numpy()
+    return model.recommender.scorer.scores(torch.arange(model.recommender.scorer.num_users)).numpy()
 
 
 @pytest.mark.parametrize("duplicates", ["once", "count"])
-@pytest.mark.parametrize("keep", [None, 23])
+@pytest.mark.parametrize("keep", [None, 64])
+@pytest.mark.parametrize("log", [LOG, WIDE], ids=["more users", "more items"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("float64", 2e-7)])
 @pytest.mark.parametrize("rows", [5, 512])
-def test_all_weights_are_those_of_the_closed_form(monkeypatch, duplicates, keep, precision, tolerance, rows):
+def test_all_weights_are_those_of_the_closed_form(monkeypatch, log, duplicates, keep, precision, tolerance, rows):
     monkeypatch.setattr(ease, "_ROWS_AT_ONCE", rows)  # the triangles are mirrored block by block
-    model = EASE(regularization=REGULARIZATION, keep=keep, precision=precision, duplicates=duplicates).fit(LOG)
-    x, weights = closed_form(LOG, duplicates == "count")
+    model = EASE(regularization=REGULARIZATION, keep=keep, precision=precision, duplicates=duplicates).fit(log)
+    x, weights = closed_form(log, duplicates == "count")
     assert isinstance(model.recommender.scorer.matrix, DenseWeights)
     np.testing.assert_allclose(stored(model), weights, rtol=0, atol=tolerance)
     np.testing.assert_allclose(scores(model), x @ weights, rtol=0, atol=20 * tolerance)
@@ -59,11 +61,12 @@ def test_the_weights_minimise_the_loss_among_those_with_a_zero_diagonal():
     assert not np.diag(weights).any()
 
 
-def test_only_the_largest_weights_of_each_column_are_kept_whatever_their_sign():
-    model = EASE(regularization=REGULARIZATION, keep=4).fit(LOG)
+@pytest.mark.parametrize("log", [LOG, WIDE], ids=["more users", "more items"])
+def test_only_the_largest_weights_of_each_column_are_kept_whatever_their_sign(log):
+    model = EASE(regularization=REGULARIZATION, keep=4).fit(log)
     assert isinstance(model.recommender.scorer.matrix, SparseWeights)
-    x, weights = closed_form(LOG)
-    for item in range(23):
+    x, weights = closed_form(log)
+    for item in range(log.num_items):
         small = np.argsort(-np.abs(weights[:, item]), kind="stable")[4:]
         weights[small, item] = 0
     np.testing.assert_allclose(stored(model), weights, rtol=0, atol=1e-5)
@@ -82,7 +85,7 @@ def test_items_without_pairs_have_no_weights():
 
 
 def test_more_memory_than_allowed_is_refused_before_it_is_taken():
-    log = Interactions.from_indices([0], [0], 1, 50_000)
+    log = Interactions.from_indices([0], [0], 50_000, 50_000)
     with pytest.raises(ConfigError, match=r"50000 x 50000 numbers, which takes 10\.0 GB, and memory_limit=8;"):
         EASE().fit(log)
     with pytest.raises(ConfigError, match=r"takes 20\.0 GB"):

@@ -12,7 +12,7 @@ from rankformer.scoring.histories import Histories
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WEIGHT, REGULARIZATION = 6.0, 0.9
+WEIGHT, REGULARIZATION = 6.0, 0.18
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +21,24 @@ def log():
     return repeated_log(30, 20, 160, repeats=15)
 
 
-@pytest.fixture(scope="module")
-def model(log):
-    return IALS(embedding_dim=5, weight=WEIGHT, regularization=REGULARIZATION, iterations=80).fit(log)
+@pytest.fixture(scope="module", params=[0.0, 1.0])
+def exponent(request):
+    return request.param
 
 
-def solve_dense(counts, fixed):
-    """Rows of one side by the normal equations over all pairs, the other side's being fixed."""
+@pytest.fixture(scope="module", params=[5, 40])  # histories longer than the dimension, and shorter ones
+def model(log, exponent, request):
+    settings = {"weight": WEIGHT, "regularization": REGULARIZATION, "frequency_exponent": exponent}
+    return IALS(embedding_dim=request.param, iterations=80, **settings).fit(log)
+
+
+def solve_dense(counts, fixed, exponent):
+    """Embeddings of one side by the normal equations over all pairs, the other side's being fixed."""
     rows = []
     for count in counts:
         confidence = 1 + (WEIGHT - 1) * count
-        matrix = fixed.T @ (confidence[:, None] * fixed) + REGULARIZATION * np.eye(fixed.shape[1])
+        strength = (WEIGHT - 1) * REGULARIZATION * (count.sum() + len(count) / (WEIGHT - 1)) ** exponent
+        matrix = fixed.T @ (confidence[:, None] * fixed) + strength * np.eye(fixed.shape[1])
         rows.append(np.linalg.solve(matrix, fixed.T @ (WEIGHT * count)))
     return np.array(rows)
 
@@ -42,11 +49,11 @@ def counts_of(log):
     return counts
 
 
-def test_the_users_solve_their_normal_equations_exactly_and_the_items_nearly(log, model):
+def test_the_users_solve_their_normal_equations_exactly_and_the_items_nearly(log, model, exponent):
     users, items = (side.double().numpy() for side in (model.embeddings.users, model.embeddings.items))
     counts = counts_of(log)
-    np.testing.assert_allclose(users, solve_dense(counts, items), rtol=0, atol=1e-6)
-    np.testing.assert_allclose(items, solve_dense(counts.T, users), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(users, solve_dense(counts, items, exponent), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(items, solve_dense(counts.T, users, exponent), rtol=1e-2, atol=1e-3)
     assert np.abs(users).max() > 0.1
 
 
@@ -54,7 +61,7 @@ def test_one_iteration_is_enough_for_users_that_fit_their_items(log):
     """The last solve is exact however little the iterations before it did."""
     model = IALS(embedding_dim=5, weight=WEIGHT, regularization=REGULARIZATION, iterations=1).fit(log)
     users, items = (side.double().numpy() for side in (model.embeddings.users, model.embeddings.items))
-    np.testing.assert_allclose(users, solve_dense(counts_of(log), items), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(users, solve_dense(counts_of(log), items, 1.0), rtol=0, atol=1e-6)
 
 
 def test_a_training_users_history_gives_back_its_row(log, model):
@@ -72,7 +79,10 @@ def test_the_parts_of_the_history_sum_to_the_score(log, model):
         assert {reason.item_id for reason in found.reasons} == set(log.items[log.users == user].tolist())
 
 
-@pytest.mark.parametrize("wrong", [{"weight": 0.5}, {"regularization": 0}, {"iterations": 0}, {"embedding_dim": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"weight": 1.0}, {"frequency_exponent": -1}, {"regularization": 0}, {"iterations": 0}, {"embedding_dim": 0}],
+)
 def test_settings_without_a_solution_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         IALS(**wrong)

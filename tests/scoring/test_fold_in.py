@@ -228,5 +228,13 @@ def test_least_squares_survive_their_tensors_and_metadata():
     ("weight", "regularization"), [(0.5, 1), (1, 0), (1, -1), (float("nan"), 1), (2, float("inf"))]
 )
 def test_numbers_without_a_solution_are_rejected(weight, regularization):
+    numbers = {"weight": weight, "regularization": regularization, "offset": 0.0, "exponent": 0.0}
     with pytest.raises(DataError, match="a weight from 1 and a regularization above 0"):
-        LeastSquares.restore({"vectors": ITEMS}, {"weight": weight, "regularization": regularization})
+        LeastSquares.restore({"vectors": ITEMS}, numbers)
+
+
+@pytest.mark.parametrize(("offset", "exponent"), [(-1, 0), (0, -1), (float("nan"), 0), (0, float("inf"))])
+def test_a_frequency_scaling_that_cannot_be_is_rejected(offset, exponent):
+    numbers = {"weight": 2.0, "regularization": 1.0, "offset": offset, "exponent": exponent}
+    with pytest.raises(DataError, match="offset and an exponent from 0"):
+        LeastSquares.restore({"vectors": ITEMS}, numbers)

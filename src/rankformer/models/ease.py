@@ -7,20 +7,25 @@ Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
     score      y_ui = sum_j x_uj B_ji
 
 x_uj is 1 for an item of the history (`duplicates=count`: how often it occurs). Fitting inverts an m x m matrix in
-place: 4 m^2 bytes (8 with precision=float64) and about m^3 multiply-adds, 0.4 GB for 10,000 items and 5.8 GB for
-38,000. Data that needs more than `memory_limit` gigabytes is refused.
+place, or with fewer users than items factors an n x n matrix and takes P from it in blocks of columns (Woodbury):
+
+    P = (I - X^T (X X^T + lambda I)^-1 X) / lambda
+
+With s = min(n, m) that is 4 s^2 bytes (8 with precision=float64), 0.4 GB for 10,000, and about s^2 m multiply-adds.
+Data that needs more than `memory_limit` gigabytes is refused.
 
 Departure: only the `keep` weights of each column that are largest in size, of either sign, are stored, so that memory
 in use is proportional to m; keep=none stores all m^2 of them.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import cho_solve, get_lapack_funcs
 from scipy.sparse import csr_array
 from torch import Tensor
 
@@ -45,13 +50,13 @@ class EASESettings(ItemWeightSettings):
     precision: Literal["float32", "float64"] = "float32"
     """Numbers in which the matrix is inverted; those of 64 bits need twice the memory and time."""
     memory_limit: float = Field(default=8.0, gt=0)
-    """Gigabytes that the m x m matrix may take while fitting."""
+    """Gigabytes that the matrix may take while fitting."""
 
 
 class EASE(ClosedFormModel):
     """The linear model that predicts each item from all others, in closed form.
 
-    Use it for catalogues up to some ten thousand items with dense histories; it needs m^2 memory.
+    Use it for dense histories with up to some ten thousand users or items, whichever are fewer.
     """
 
     name = "ease"
@@ -67,20 +72,57 @@ class EASE(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        self._check_memory(graph.num_items)
-        count_duplicates = self.settings.count_duplicates
-        pairs = graph.interaction_matrix(count_duplicates)
-        inverse = _inverse(pairs, self.settings.regularization, np.dtype(self.settings.precision))
-        return ItemScorer(_weights(inverse, self.settings.keep), pairs, count_duplicates)
+        settings = self.settings
+        self._check_memory(graph)
+        pairs = graph.interaction_matrix(settings.count_duplicates)
+        columns = _dual_columns if graph.num_users < graph.num_items else _primal_columns
+        blocks = columns(pairs, settings.regularization, np.dtype(settings.precision))
+        return ItemScorer(_weights(blocks, graph.num_items, settings.keep), pairs, settings.count_duplicates)
 
-    def _check_memory(self, num_items: int) -> None:
-        kept_too = 4 if self.settings.keep is None else 0
-        needed = (np.dtype(self.settings.precision).itemsize + kept_too) * num_items**2 / 1e9
+    def _check_memory(self, graph: BipartiteGraph) -> None:
+        m, size = graph.num_items, min(graph.num_users, graph.num_items)
+        stored = 4 * m**2 if self.settings.keep is None else 0
+        needed = (np.dtype(self.settings.precision).itemsize * size**2 + stored) / 1e9
         if needed > self.settings.memory_limit:
             raise ConfigError(
-                f"ease inverts a matrix of {num_items} x {num_items} numbers, which takes {needed:.1f} GB, and "
+                f"ease inverts a matrix of {size} x {size} numbers, which takes {needed:.1f} GB, and "
                 f"memory_limit={self.settings.memory_limit:g}; raise that if there is as much, or drop rare items"
             )
+
+
+def _dual_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> Iterator[NDArray[Any]]:
+    """Yield P in blocks of columns, as rows (b, m) since it is symmetric, by one n x n factorisation."""
+    by_item = pairs.T.tocsr().astype(kind)  # (m, n)
+    gram = (pairs.astype(kind) @ by_item).toarray()
+    gram[np.diag_indices_from(gram)] += regularization
+    factor = _factored(gram, regularization)
+    for start in range(0, pairs.shape[1], _ROWS_AT_ONCE):
+        some = by_item[start : start + _ROWS_AT_ONCE]  # (b, n) columns of X
+        block = (
+            by_item @ cho_solve((factor, True), some.T.toarray(), check_finite=False)
+        ).T / -regularization  # (b, m)
+        block[np.arange(len(block)), start + np.arange(len(block))] += 1 / regularization
+        yield block
+
+
+def _primal_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> Iterator[NDArray[Any]]:
+    """Yield P in blocks of columns, as rows (b, m) since it is symmetric, by inverting the m x m matrix in place."""
+    inverse = _inverse(pairs, regularization, kind)
+    for start in range(0, len(inverse), _ROWS_AT_ONCE):
+        yield inverse[start : start + _ROWS_AT_ONCE]
+
+
+def _factored(gram: NDArray[Any], regularization: float) -> NDArray[Any]:
+    """Return the lower Cholesky factor, in place of the matrix."""
+    (factor,) = get_lapack_funcs(("potrf",), (gram,))
+    lower, failed = factor(gram, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        raise ConfigError(
+            f"regularization={regularization}: the matrix is singular in this precision; use a larger regularization, "
+            "or precision=float64"
+        )
+    result: NDArray[Any] = lower
+    return result
 
 
 def _inverse(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> NDArray[np.floating]:
@@ -92,15 +134,9 @@ def _inverse(pairs: csr_array, regularization: float, kind: np.dtype[np.floating
         rows = slice(start, start + _ROWS_AT_ONCE)
         gram[:, rows] = (by_item[rows] @ pairs).toarray().T
     gram[np.diag_indices(m)] += regularization
-    factor, invert = get_lapack_funcs(("potrf", "potri"), (gram,))
-    lower, failed = factor(gram, lower=1, overwrite_a=1, clean=0)
-    if not failed:
-        lower, failed = invert(lower, lower=1, overwrite_c=1)
-    if failed:
-        raise ConfigError(
-            f"regularization={regularization}: the matrix is singular in this precision; use a larger regularization, "
-            "or precision=float64"
-        )
+    lower = _factored(gram, regularization)
+    (invert,) = get_lapack_funcs(("potri",), (lower,))
+    lower, _ = invert(lower, lower=1, overwrite_c=1)  # fails only where the factorisation did
     for start in range(0, m, _ROWS_AT_ONCE):  # the upper triangle from the lower
         rows = slice(start, start + _ROWS_AT_ONCE)
         square = np.tril(lower[rows, rows])
@@ -110,32 +146,37 @@ def _inverse(pairs: csr_array, regularization: float, kind: np.dtype[np.floating
     return result
 
 
-def _weights(inverse: NDArray[np.floating], keep: int | None) -> ItemMatrix:
-    """Return B, or its largest weights in each column; the inverse is overwritten."""
-    m = len(inverse)
-    diagonal = inverse.diagonal().copy()
-    inverse[np.diag_indices(m)] = 0
-    if keep is None or keep >= m:
-        inverse /= -diagonal
-        return DenseWeights(torch.from_numpy(np.ascontiguousarray(inverse, dtype=np.float32)))
-    largest = top_k(_Sizes(inverse), torch.arange(m), keep)
-    sources = largest.items.numpy()
-    values = -inverse[sources.clip(min=0), np.arange(m)[:, None]] / diagonal[:, None]
-    return SparseWeights.of_lists(largest.items, torch.from_numpy(values))
+def _weights(blocks: Iterator[NDArray[Any]], num_items: int, keep: int | None) -> ItemMatrix:
+    """Return B, or its largest weights in each column, from the columns of P."""
+    sources, values, dense, first = [], [], [], 0
+    for block in blocks:
+        targets = np.arange(len(block))
+        diagonal = block[targets, first + targets]
+        weights = torch.from_numpy((block / -diagonal[:, None]).astype(np.float32))  # (b, m) columns of B, as rows
+        weights[targets, first + targets] = 0
+        first += len(block)
+        if keep is None or keep >= num_items:
+            dense.append(weights)
+            continue
+        largest = top_k(_Sizes(weights), torch.from_numpy(targets), keep)
+        sources.append(largest.items)
+        values.append(weights.gather(1, largest.items.clamp(min=0)))
+    if dense:
+        return DenseWeights(torch.cat(dense).T.contiguous())
+    return SparseWeights.of_lists(torch.cat(sources), torch.cat(values))
 
 
 class _Sizes(ScoreMatrix):
-    """Scores the weights of a column by their size; P_ii divides them all, so it need not."""
+    """Scores weights by their size; -inf for weights of 0, the diagonal's among them."""
 
-    def __init__(self, inverse: NDArray[np.floating]) -> None:
-        self.columns = torch.from_numpy(inverse.T)  # symmetric: a column as a row that lies in one piece
+    def __init__(self, weights: Tensor) -> None:
+        self.weights = weights
 
     @property
     def num_items(self) -> int:
-        return len(self.columns)
+        return self.weights.shape[1]
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return |P_ji| for targets i (rows) and all j; -inf for weights of 0, the diagonal's among them."""
         del out
-        sizes = self.columns[users].abs()
+        sizes = self.weights[users].abs()
         return sizes.masked_fill_(sizes == 0, float("-inf"))

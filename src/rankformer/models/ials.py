@@ -3,16 +3,17 @@
 Hu, Koren and Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008; what makes it strong is in
 Rendle, Krichene, Zhang and Koren, "Revisiting the Performance of iALS on Item Recommendation Benchmarks", RecSys 2022.
 
-    minimise  sum_{u,i} c_ui (a_ui - v_u . v_i)^2 + lambda (sum_u |v_u|^2 + sum_i |v_i|^2)
+    minimise  sum_{u,i} c_ui (a_ui - v_u . v_i)^2 + sum_u lambda_u |v_u|^2 + sum_i lambda_i |v_i|^2
+    lambda_u = (c - 1) lambda (d_u + a0 m)^nu,   lambda_i = (c - 1) lambda (d_i + a0 n)^nu,   a0 = 1 / (c - 1)
     score     y_ui = v_u . v_i
 
-a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all others; duplicates weigh again. Each side is
-solved for in turn by a few steps of conjugate gradients (`graph.least_squares`). At the end every user is solved for
-exactly from the items: so a user outside the training data is embedded by the very rule that made those inside.
+a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all other pairs; duplicates weigh again. nu is
+`frequency_exponent`: 1 regularizes users and items in proportion to how often they occur (Rendle et al.), 0 all alike
+(Hu et al.). Each side is solved for in turn by conjugate gradients (`graph.least_squares`). At the end every user is
+solved for exactly from the items: so a new user is embedded by the rule that made the training users.
 
 Departures: Hu et al. have c = 1 + alpha r for a pair seen r times, here r interactions weigh 1 + r (c - 1) and ask for
-the value r c / (1 + r (c - 1)), nearly 1; Rendle et al. scale lambda by how often a user or item occurs, here it is one
-number for all; the number of iterations is fixed.
+the value r c / (1 + r (c - 1)), nearly 1; the number of iterations is fixed.
 """
 
 from typing import Any
@@ -30,12 +31,14 @@ from rankformer.scoring.histories import Histories
 class IALSSettings(ClosedFormSettings):
     """Hyperparameters of iALS."""
 
-    embedding_dim: int = Field(default=64, ge=1)
+    embedding_dim: int = Field(default=128, ge=1)
     """Dimension d of the embeddings."""
-    weight: float = Field(default=40.0, ge=1)
+    weight: float = Field(default=300.0, gt=1)
     """Weight c of a training interaction, where every other pair weighs 1."""
-    regularization: float = Field(default=100.0, gt=0)
-    """L2 regularization lambda of all embeddings."""
+    regularization: float = Field(default=0.05, gt=0)
+    """L2 regularization lambda of the embeddings."""
+    frequency_exponent: float = Field(default=1.0, ge=0)
+    """Exponent nu: how much L2 regularization grows with the number of interactions of a user or item."""
     iterations: int = Field(default=15, ge=1)
     """How often each side is solved for."""
 
@@ -51,8 +54,8 @@ class IALS(ClosedFormModel):
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
     settings: IALSSettings
     search_space = {
-        "weight": {"low": 2.0, "high": 500.0, "log": True},
-        "regularization": {"low": 1.0, "high": 1000.0, "log": True},
+        "weight": {"low": 10.0, "high": 1000.0, "log": True},
+        "regularization": {"low": 0.001, "high": 0.2, "log": True},
     }
 
     @ClosedFormModel.takes(IALSSettings)
@@ -67,9 +70,11 @@ class IALS(ClosedFormModel):
             settings.seed,
             weight=settings.weight,
             regularization=settings.regularization,
+            frequency_exponent=settings.frequency_exponent,
             iterations=settings.iterations,
         )
         items = factors[n:].cpu().clone()
-        rule = LeastSquares(items, settings.weight, settings.regularization)
+        strength, offset = (settings.weight - 1) * settings.regularization, graph.num_items / (settings.weight - 1)
+        rule = LeastSquares(items, settings.weight, strength, offset, settings.frequency_exponent)
         histories = Histories(graph.edge_users.long().cpu(), graph.edge_items.long().cpu() - n, n)
         return Embeddings(embed(rule, histories).float(), items, rule)

@@ -27,6 +27,7 @@ from rankformer.models.gformer import GFormer as GFormer
 from rankformer.models.mgformer import MGFormer as MGFormer
 from rankformer.models.nodeformer import NodeFormer as NodeFormer
 from rankformer.models.item_knn import ItemKNN as ItemKNN
+from rankformer.models.rp3beta import RP3Beta as RP3Beta
 from rankformer.models.ease import EASE as EASE
 from rankformer.models.ials import IALS as IALS
 from rankformer.models.gf_cf import GFCF as GFCF

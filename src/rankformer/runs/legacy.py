@@ -28,6 +28,8 @@ def upgrade_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     rule = upgraded.pop("fold_in", None)
     if isinstance(rule, dict) and "own_row" in rule:
         rule = {("own_embedding" if name == "own_row" else name): value for name, value in rule.items()}
+    if isinstance(rule, dict) and rule.get("rule") == "least-squares":
+        rule = {**rule, "offset": 0.0, "exponent": 0.0}
     if scorer.get("kind") == "embeddings" or rule is not None:
         scorer["fold_in"] = rule
     upgraded["scorer"] = scorer
@@ -45,6 +47,8 @@ def upgrade_settings(model: str, settings: dict[str, Any]) -> dict[str, Any]:
         found["initialization"] = "xavier-normal"
     if model == "gformer" and isinstance(found.get("weight_decay"), float):
         found["weight_decay"] *= 2  # was the weight of the squared length, not of half of it
+    if model == "ials" and isinstance(found.get("weight"), float) and isinstance(found.get("regularization"), float):
+        found |= {"frequency_exponent": 0.0, "regularization": found["regularization"] / max(found["weight"] - 1, 1e-9)}
     if model == "difformer" and isinstance(found.get("graph_weight"), float) and found["graph_weight"] <= 0:
         found["graph_weight"] = None
     return found

@@ -106,31 +106,43 @@ class Constant(FoldIn):
 class LeastSquares(FoldIn):
     """The embedding that fits a history best by weighted least squares, the items being fixed.
 
-        A_u v_u = c sum_{e in u} q_i,      A_u = Q^T Q + lambda I + (c - 1) sum_{e in u} q_i q_i^T
+        A_u v_u = c sum_{e in u} q_i,      A_u = Q^T Q + lambda_u I + (c - 1) sum_{e in u} q_i q_i^T
 
-    (`rankformer.graph.least_squares` has the objective.) Each user solves a d x d system of its own. With A_u held, v_u
-    is the sum of c A_u^-1 q_i over the history.
+    lambda_u = `regularization` (|history| + `offset`)^`exponent` (`rankformer.graph.least_squares` has the objective).
+    With A_u held, v_u is the sum of c A_u^-1 q_i over the history. In the basis of the eigenvectors of Q^T Q, where
+    D = Q^T Q + lambda_u I is diagonal, histories shorter than d solve a system of their own size in place of d x d:
+    Q_u A_u^-1 = (I + (c - 1) Q_u D^-1 Q_u^T)^-1 Q_u D^-1.
     """
 
     rule: ClassVar[str] = "least-squares"
     vectors: Tensor  # (m, d) Q, the items' embeddings
     weight: float  # c, of an interaction of the history, where every other pair weighs 1
-    regularization: float  # lambda
+    regularization: float
+    offset: float = 0.0
+    exponent: float = 0.0
 
     def __post_init__(self) -> None:
         if not (1 <= self.weight < math.inf and 0 < self.regularization < math.inf):
             found = f"weight={self.weight} and regularization={self.regularization}"
             raise DataError(f"least squares with {found}: expected a weight from 1 and a regularization above 0")
+        if not (0 <= self.offset < math.inf and 0 <= self.exponent < math.inf):
+            found = f"offset={self.offset} and exponent={self.exponent}"
+            raise DataError(f"least squares with {found}: expected an offset and an exponent from 0")
 
     @cached_property
     def _gram(self) -> Tensor:
-        """Q^T Q + lambda I, (d, d)."""
+        """Q^T Q, (d, d)."""
         gram = torch.zeros(self.vectors.shape[1], self.vectors.shape[1], dtype=torch.float64)
         for start in range(0, len(self.vectors), _ROWS_AT_ONCE):
             rows = self.vectors[start : start + _ROWS_AT_ONCE].double()
             gram.addmm_(rows.T, rows)
-        gram.diagonal().add_(self.regularization)
         return gram
+
+    @cached_property
+    def _eigen(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (d,) and eigenvectors (d, d) of Q^T Q."""
+        values, vectors = torch.linalg.eigh(self._gram)
+        return values.clamp(min=0), vectors
 
     def split(self, histories: Histories) -> Split:
         sizes = torch.bincount(histories.users, minlength=histories.num_users)
@@ -142,8 +154,18 @@ class LeastSquares(FoldIn):
             filled = place < sizes[users, None]  # (b, l)
             entries = torch.where(filled, starts[users, None] + place, 0)
             q = self.vectors[histories.items[entries]].double() * filled[:, :, None]  # (b, l, d), padded by zeros
-            systems = self._gram + (self.weight - 1) * (q.mT @ q)  # (b, d, d)
-            solved = torch.cholesky_solve(q.mT, torch.linalg.cholesky(systems)).mT  # (b, l, d)
+            strength = self.regularization * (sizes[users] + self.offset).double() ** self.exponent  # (b,) lambda_u
+            if q.shape[1] < d:
+                values, basis = self._eigen
+                rotated = q @ basis
+                scaled = rotated / (values + strength[:, None])[:, None]  # (b, l, d) Q_u D^-1
+                systems = (self.weight - 1) * (scaled @ rotated.mT)  # (b, l, l)
+                systems.diagonal(dim1=1, dim2=2).add_(1)
+                solved = torch.cholesky_solve(scaled, torch.linalg.cholesky(systems)) @ basis.T
+            else:
+                systems = self._gram + (self.weight - 1) * (q.mT @ q)  # (b, d, d)
+                systems.diagonal(dim1=1, dim2=2).add_(strength[:, None])
+                solved = torch.cholesky_solve(q.mT, torch.linalg.cholesky(systems)).mT  # (b, l, d)
             parts[entries[filled]] = self.weight * solved[filled]
         return Split(parts, parts.new_zeros(histories.num_users, d))
 

@@ -1,0 +1,100 @@
+"""RP3beta: items that a random walk of three steps reaches from the user, popular ones reached less.
+
+Paudel, Christoffel, Newell and Bernstein, "Updatable, Accurate, Diverse, and Scalable Recommendations for Interactive
+Applications", TiiS 2017; Christoffel et al., "Blockbusters and Wallflowers", RecSys 2015.
+
+    steps      P_iu = (x_ui / d_i)^alpha,   P_ui = (x_ui / d_u)^alpha          user - item and item - user
+    weights    W_ji = sum_u P_ju P_ui / d_i^beta,   W_jj = 0,   the `neighbours` largest of each row j are kept
+    score      y_ui = sum_j x_uj W_ji
+
+x_ui is 1 for an item of the history (`duplicates=count`: how often it occurs), d its sums over a user or an item. alpha
+is `walk_exponent`, beta `popularity_exponent`: 0 is the walk itself, 1 divides it by the popularity of what it reaches.
+Departures: none in the equations; ties go to the lower index.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.sparse import csr_array, diags_array
+from torch import Tensor
+
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
+from rankformer.scoring.base import ScoreMatrix
+from rankformer.scoring.item_matrix import SparseWeights
+from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.scoring.top_k import top_k
+
+
+class RP3BetaSettings(ItemWeightSettings):
+    """Hyperparameters of RP3beta."""
+
+    neighbours: int = Field(default=100, ge=1)
+    """Weights that are kept for each item of a history, the largest."""
+    walk_exponent: float = Field(default=1.0, gt=0)
+    """Exponent alpha of the transition probabilities."""
+    popularity_exponent: float = Field(default=0.4, ge=0)
+    """Exponent beta of the popularity that weights are divided by."""
+
+
+class RP3Beta(ClosedFormModel):
+    """Items that a short random walk over the user-item graph reaches, popular ones reached less.
+
+    Use it as a neighbourhood method that takes moments and copes with very popular items.
+    """
+
+    name = "rp3beta"
+    title = "RP3beta"
+    paper = "Paudel et al., Updatable, Accurate, Diverse, and Scalable Recommendations, TiiS 2017"
+    settings: RP3BetaSettings
+    deterministic = True
+    has_vectors = False
+    search_space = {
+        "neighbours": {"low": 10, "high": 500, "log": True},
+        "walk_exponent": {"low": 0.3, "high": 2.0},
+        "popularity_exponent": {"low": 0.0, "high": 1.0},
+    }
+
+    @ClosedFormModel.takes(RP3BetaSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def solve(self, graph: BipartiteGraph) -> ItemScorer:
+        pairs, m = graph.interaction_matrix(self.settings.count_duplicates), graph.num_items
+        length = min(self.settings.neighbours, m)
+        reached = top_k(_Walk(pairs, self.settings), torch.arange(m), length)  # (m, length) targets of each source
+        kept = reached.items >= 0
+        sources = torch.arange(m)[:, None].expand(-1, length)[kept].numpy()
+        entries = (reached.scores[kept].numpy(), (sources, reached.items[kept].numpy()))
+        by_target = csr_array(entries, shape=(m, m)).tocsc()
+        offsets, indices = by_target.indptr.astype(np.int64), by_target.indices.astype(np.int32)
+        values = by_target.data.astype(np.float32)
+        weights = SparseWeights(torch.from_numpy(offsets), torch.from_numpy(indices), torch.from_numpy(values))
+        return ItemScorer(weights, pairs, self.settings.count_duplicates)
+
+
+class _Walk(ScoreMatrix):
+    """Scores the items that a walk from an item over its users reaches."""
+
+    def __init__(self, pairs: csr_array, settings: RP3BetaSettings) -> None:
+        alpha = settings.walk_exponent
+        d_users, d_items = (np.maximum(pairs.sum(axis=axis), 1).astype(np.float64) for axis in (1, 0))
+        powered = pairs.astype(np.float64).power(alpha)
+        self.to_users = (powered @ diags_array(d_items**-alpha)).T.tocsr()  # (m, n) P_iu
+        self.to_items = (
+            diags_array(d_users**-alpha) @ powered @ diags_array(d_items**-settings.popularity_exponent)
+        ).tocsr()  # (n, m) P_ui / d_i^beta
+
+    @property
+    def num_items(self) -> int:
+        return int(self.to_users.shape[0])
+
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return W_ji for sources j (rows) and all i; -inf where the walk does not lead, or back to j."""
+        del out
+        sources = users.numpy()
+        weights = torch.from_numpy((self.to_users[sources] @ self.to_items).toarray())
+        weights[torch.arange(len(sources)), users] = 0
+        return weights.masked_fill_(weights == 0, float("-inf"))
