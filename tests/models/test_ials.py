@@ -17,7 +17,7 @@ WEIGHT, REGULARIZATION = 6.0, 0.9
 
 @pytest.fixture(scope="module")
 def log():
-    """30 users x 20 items; user 29 and item 19 have no pair, and some pairs are repeated."""
+    """30 users x 20 items; user 29 and item 19 have no interaction, and there are duplicates."""
     return repeated_log(30, 20, 160, repeats=15)
 
 
@@ -27,7 +27,7 @@ def model(log):
 
 
 def solve_dense(counts, fixed):
-    """Rows of one side by the normal equations over all pairs, the other side's being fixed."""
+    """Embeddings of one side by the normal equations over all pairs, the other side's being fixed."""
     rows = []
     for count in counts:
         confidence = 1 + (WEIGHT - 1) * count
@@ -57,7 +57,7 @@ def test_one_iteration_is_enough_for_users_that_fit_their_items(log):
     np.testing.assert_allclose(users, solve_dense(counts_of(log), items), rtol=0, atol=1e-6)
 
 
-def test_a_training_users_history_gives_back_its_row(log, model):
+def test_a_training_users_history_gives_back_its_embedding(log, model):
     rows = embed(model.embeddings.fold_in, Histories.of(log.users, log.items, log.num_users))
     torch.testing.assert_close(rows.float(), model.embeddings.users, rtol=0, atol=1e-6)
 

@@ -69,9 +69,9 @@ class EASE(ClosedFormModel):
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
         self._check_memory(graph.num_items)
         count_duplicates = self.settings.count_duplicates
-        pairs = graph.interaction_matrix(count_duplicates)
-        inverse = _inverse(pairs, self.settings.regularization, np.dtype(self.settings.precision))
-        return ItemScorer(_weights(inverse, self.settings.keep), pairs, count_duplicates)
+        interactions = graph.interaction_matrix(count_duplicates)
+        inverse = _inverse(interactions, self.settings.regularization, np.dtype(self.settings.precision))
+        return ItemScorer(_weights(inverse, self.settings.keep), interactions, count_duplicates)
 
     def _check_memory(self, num_items: int) -> None:
         kept_too = 4 if self.settings.keep is None else 0
@@ -79,18 +79,18 @@ class EASE(ClosedFormModel):
         if needed > self.settings.memory_limit:
             raise ConfigError(
                 f"ease inverts a matrix of {num_items} x {num_items} numbers, which takes {needed:.1f} GB, and "
-                f"memory_limit={self.settings.memory_limit:g}; raise that if there is as much, or drop rare items"
+                f"memory_limit={self.settings.memory_limit:g}; raise it if there is enough memory, or drop rare items"
             )
 
 
-def _inverse(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> NDArray[np.floating]:
+def _inverse(x: csr_array, regularization: float, kind: np.dtype[np.floating]) -> NDArray[np.floating]:
     """Return P = (X^T X + lambda I)^-1, (m, m), both triangles filled; no second m x m array is made."""
-    m = pairs.shape[1]
-    by_item = pairs.T.tocsr()
+    m = x.shape[1]
+    by_item = x.T.tocsr()
     gram = np.empty((m, m), dtype=kind, order="F")
     for start in range(0, m, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        gram[:, rows] = (by_item[rows] @ pairs).toarray().T
+        gram[:, rows] = (by_item[rows] @ x).toarray().T
     gram[np.diag_indices(m)] += regularization
     factor, invert = get_lapack_funcs(("potrf", "potri"), (gram,))
     lower, failed = factor(gram, lower=1, overwrite_a=1, clean=0)

@@ -10,8 +10,8 @@ a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all othe
 solved for in turn by a few steps of conjugate gradients (`graph.least_squares`). At the end every user is solved for
 exactly from the items: so a user outside the training data is embedded by the very rule that made those inside.
 
-Departures: Hu et al. have c = 1 + alpha r for a pair seen r times, here r interactions weigh 1 + r (c - 1) and ask for
-the value r c / (1 + r (c - 1)), nearly 1; Rendle et al. scale lambda by how often a user or item occurs, here it is one
+Departures: Hu et al. have c = 1 + alpha r for a pair seen r times, here r interactions weigh 1 + r (c - 1) with the
+target r c / (1 + r (c - 1)), nearly 1; Rendle et al. scale lambda by how often a user or item occurs, here it is one
 number for all; the number of iterations is fixed.
 """
 
