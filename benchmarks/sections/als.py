@@ -61,9 +61,9 @@ def report(results: Result) -> list[str]:
     ]
     return [
         *paragraph(
-            f"{ITERATIONS} iterations, all cores, each fit in a fresh process after a warm-up, in turns. Ours is",
-            "the whole `fit`: building the graph, the iterations, and every user solved exactly at the end. Ratio of medians:",
-            "below 1 ours is faster.",
+            f"{ITERATIONS} iterations, all cores, each fit in a fresh process after a warm-up, in turns. Ours is the",
+            "whole `fit`: building the graph, the iterations, and every user solved exactly at the end. Ratio of",
+            "medians: below 1 ours is faster.",
         ),
         "",
         *table(columns, rows),

@@ -1,8 +1,8 @@
-"""What an embedding table starts from, for every model that has one.
+"""Initialization of embedding tables, for every model that has one.
 
     normal           N(0, 0.1^2)
-    xavier-uniform   U(-a, a), a = sqrt(6 / (rows + d)), users and items by themselves
-    xavier-normal    N(0, 2 / (rows + d)), users and items together
+    xavier-uniform   U(-a, a), a = sqrt(6 / (count + d)), users and items separately
+    xavier-normal    N(0, 2 / (count + d)), users and items together
     spectral         leading singular vectors of D_u^-1/2 A D_i^-1/2, entries of size 0.1
     least-squares    weighted least-squares factors of A, each side scaled to a given size
 
@@ -44,14 +44,14 @@ def random_table(
         seed: decides the draws.
         generator: draws the Xavier kinds in place of one made from the seed.
     """
-    own = torch.Generator().manual_seed(seed)
-    draws = own if generator is None else generator
+    seeded = torch.Generator().manual_seed(seed)
+    draws = seeded if generator is None else generator
     if kind == "xavier-normal":
         return nn.init.xavier_normal_(torch.empty(num_users + num_items, dim), generator=draws)
     if kind == "xavier-uniform":
-        sides = (torch.empty(rows, dim) for rows in (num_users, num_items))
+        sides = (torch.empty(count, dim) for count in (num_users, num_items))
         return torch.cat([nn.init.xavier_uniform_(side, generator=draws) for side in sides])
-    return torch.randn(num_users + num_items, dim, generator=own) * 0.1
+    return torch.randn(num_users + num_items, dim, generator=seeded) * 0.1
 
 
 def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scale: float = 0.1) -> None:
@@ -61,7 +61,7 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
         table: (n+m, d).
         graph: the training interactions.
         kind: a name of the module docstring.
-        seed: decides the random start of the iterations.
+        seed: of the random vectors that iterations start from.
         scale: root mean square of the entries of a least-squares table, on each side.
     """
     with torch.no_grad():
@@ -71,7 +71,7 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
             factors = least_squares_factors(graph, table.shape[1], seed, **LEAST_SQUARES)
             for side in (factors[: graph.num_users], factors[graph.num_users :]):
                 side /= side.square().mean().sqrt().clamp(min=1e-12)
-            # Interactions that hang together with nothing else shrink to nothing; their nodes stay random.
+            # Factors of small separate parts of the graph shrink to 0; these nodes stay random.
             found = torch.linalg.vector_norm(factors, dim=1) > 1e-3
             table[found] = factors[found].to(table.device)
             table.mul_(scale)
@@ -80,23 +80,23 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
 def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1) -> Tensor:
     """Return (n+m, dim) embeddings: leading singular vectors of D_u^-1/2 A D_i^-1/2, entries of size `std`.
 
-    Found by block power iteration from a seeded start, Q_u <- orth(A Q_i), Q_i <- A^T Q_u, and a thin SVD of the last
+    Found by block power iteration from seeded vectors, Q_u <- orth(A Q_i), Q_i <- A^T Q_u, and a thin SVD of the last
     Q_i = U S V^T: items U, users Q_u V. Columns beyond the rank of A are random.
     """
     n, m, edges = graph.num_users, graph.num_items, graph.num_edges
     generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(n + m, dim, generator=generator) * std
-    width = min(dim + _OVERSAMPLE, n, m)
+    table = torch.randn(n + m, dim, generator=generator) * std
+    columns = min(dim + _OVERSAMPLE, n, m)
     shrink = graph.degree.clamp(min=1).rsqrt().float()
     weights = shrink[graph.owners] * shrink[graph.neighbours]  # (2E,)
     item_nodes, item_ptr = graph.neighbours[:edges] - n, graph.ptr[n:] - edges
-    q_items = torch.randn(m, width, generator=generator).to(graph.device)
+    q_items = torch.randn(m, columns, generator=generator).to(graph.device)
     for _ in range(_POWER_ITERATIONS):
         q_items = torch.linalg.qr(q_items).Q
         q_users = torch.linalg.qr(bag_sum(item_nodes, q_items, graph.ptr[: n + 1], weights[:edges])).Q
         q_items = bag_sum(graph.neighbours[edges:], q_users, item_ptr, weights[edges:])
     left, _, right = torch.linalg.svd(q_items, full_matrices=False)
-    found = min(dim, width)
-    rows[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(n))
-    rows[n:, :found] = left[:, :found].cpu() * (std * math.sqrt(m))
-    return rows
+    found = min(dim, columns)
+    table[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(n))
+    table[n:, :found] = left[:, :found].cpu() * (std * math.sqrt(m))
+    return table

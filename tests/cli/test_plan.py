@@ -48,7 +48,7 @@ def test_json_has_every_number_and_nothing_else(planned):
 
 
 def test_what_is_too_large_is_told_what_to_change(planned, monkeypatch):
-    """With made-up measurements, so that settings matter at the size of a test."""
+    """With invented measurements, so that settings matter at the size of a test."""
 
     def cost(model, train, valid, changes):
         growth = 10**12 // (2 if changes.get("activations") == "recompute" else 1)

@@ -82,7 +82,7 @@ def test_a_configuration_file(cli, clicks, tmp_path):
         (["--set", "epochs"], "expected key=value"),
         (["--set", "metric=ndgc@20"], "unknown metric"),
         (["--device", "tpu"], "device='tpu'"),
-        (["--parts", "0.5,0.5"], "three shares"),
+        (["--parts", "0.5,0.5"], "three fractions"),
         (["--parts", "a,b,c"], "--parts a,b,c"),
         (["--parts", "0.5,0.1,0.1"], "sum to 1"),
         (["--split", "sideways"], "split='sideways'"),

@@ -30,7 +30,7 @@ HELD_OUT = [2 * (user // 2 % (ITEMS // 2)) + user % 2 for user in range(USERS)]
 # Where a method has such a setting, this is enough for the checkerboard.
 SMALL = {"embedding_dim": 8, "epochs": 40, "validate_every": 10, "num_layers": 2, "learning_rate": 0.05}
 # What a method needs besides: with gamma 1 so few nodes spread over the whole sphere, and at that rate NodeFormer makes
-# all nodes alike before it learns anything, and DIFFormer's encoder of width 64 has not settled by the last epoch.
+# all nodes alike before it learns anything, and DIFFormer's encoder of dimension 64 has not settled by the last epoch.
 BESIDES = {
     "difformer": {"learning_rate": 0.01},
     "mgformer": {"gamma": 0.2},

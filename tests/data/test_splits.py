@@ -34,10 +34,10 @@ def test_parts_are_all_rows_once_and_repeatable(rows, by, seed):
 
 @given(st.integers(0, 500), st.integers(0, 100), st.integers(0, 100))
 def test_random_sizes_are_the_shares_to_the_nearest_row(size, first, second):
-    shares = (first / 200, second / 200, 1 - (first + second) / 200)
-    sizes = [len(part) for part in split_rows(np.zeros(size, np.int32), None, "random", shares)]
-    assert sizes[0] == pytest.approx(size * shares[0], abs=0.51)
-    assert sizes[2] == pytest.approx(size * shares[2], abs=0.51)
+    fractions = (first / 200, second / 200, 1 - (first + second) / 200)
+    sizes = [len(part) for part in split_rows(np.zeros(size, np.int32), None, "random", fractions)]
+    assert sizes[0] == pytest.approx(size * fractions[0], abs=0.51)
+    assert sizes[2] == pytest.approx(size * fractions[2], abs=0.51)
 
 
 def test_random_split_reproduces_the_papers_sizes():
@@ -112,7 +112,7 @@ def test_time_with_no_train_share():
     ("arguments", "words"),
     [
         ({"by": "rnd"}, "'rnd' is unknown; expected one of random, random-per-user, last, time"),
-        ({"parts": (0.5, 0.5)}, "expected three shares"),
+        ({"parts": (0.5, 0.5)}, "expected three fractions"),
         ({"parts": (0.5, 0.6, 0.2)}, "sum to 1"),
         ({"parts": (1.2, -0.4, 0.2)}, "sum to 1"),
         ({"parts": (float("nan"), 0.5, 0.5)}, "sum to 1"),

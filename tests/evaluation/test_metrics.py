@@ -1,4 +1,4 @@
-"""Metrics: numbers worked out by hand, properties, and ir-measures as the judge."""
+"""Metrics: numbers worked out by hand, properties, and ir-measures as the reference."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_duplicates_lower_ndcg_and_recall_capped_but_not_recall():
 
 
 def test_recall_divides_by_all_items_and_recall_capped_by_at_most_k():
-    # 2 hits among K=4 places; 5 test items: 2/5 and 2/4. With 3 test items: 2/3 both ways.
+    # 2 hits among K=4 ranks; 5 test items: 2/5 and 2/4. With 3 test items: 2/3 both ways.
     hits, counts = hits_of("x..x", "x..x"), np.array([5, 3])
     np.testing.assert_allclose(metrics.recall(hits, counts), [0.4, 2 / 3])
     np.testing.assert_allclose(metrics.recall_capped(hits, counts), [0.5, 2 / 3])
@@ -65,7 +65,7 @@ def test_coverage_novelty_and_gini_by_hand():
     # Listed: item 0 three times, item 1 once, one missing item; catalogue of 4 items with 4, 2, 2, 0 interactions.
     lists = np.array([[0, 1], [0, -1], [0, -1]])
     assert metrics.coverage(lists, 4) == 0.5
-    # Shares 4/8 and 2/8: bits 1 and 2; the mean of 1 1 1 2 is 1.25.
+    # Fractions 4/8 and 2/8: bits 1 and 2; the mean of 1 1 1 2 is 1.25.
     assert metrics.novelty(lists, np.array([4, 2, 2, 0])) == pytest.approx(1.25)
     # Sorted 0 0 1 3 with weights -3 -1 1 3: (1 + 9) / (4 * 4) = 0.625.
     assert metrics.gini(lists, 4) == pytest.approx(0.625)

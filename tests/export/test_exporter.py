@@ -32,7 +32,7 @@ def test_ids_of_every_kind_come_through(saved, tmp_path, target, kind):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
 
 
-def test_titles_odd_texts_and_tied_scores(saved, tmp_path, target):
+def test_titles_odd_strings_and_tied_scores(saved, tmp_path, target):
     ids, titles = odd_items()
     vectors = [torch.ones(USERS, 4), torch.ones(ITEMS, 4)]
     exported = export_run(saved(item_ids=ids, titles=titles, vectors=vectors), target, tmp_path / "out")

@@ -26,7 +26,7 @@ from rankformer.export.postgres_text import (
 
 from .conftest import ODD_TEXTS
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+STRINGS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 # Ids of every kind beside their column type and the Python values that PostgreSQL should hand back.
 KINDS = {
@@ -76,10 +76,10 @@ def test_a_type_without_a_column_is_refused():
         sql_type_of(pa.duration("s"))
 
 
-@given(st.lists(st.one_of(st.none(), TEXTS, st.text("\\ntrN.\t\n\r"))))
-def test_any_string_comes_back(texts):
-    escaped = escape(pa.array(texts, pa.string()), "title").to_pylist()
-    assert [unescape(field) for field in escaped] == texts
+@given(st.lists(st.one_of(st.none(), STRINGS, st.text("\\ntrN.\t\n\r"))))
+def test_any_string_comes_back(strings):
+    escaped = escape(pa.array(strings, pa.string()), "title").to_pylist()
+    assert [unescape(field) for field in escaped] == strings
     assert not any(set("\t\n\r") & set(field) for field in escaped)
 
 

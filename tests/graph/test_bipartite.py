@@ -1,4 +1,4 @@
-"""The graph holds every pair once in user order and once in item order."""
+"""The graph holds every interaction once in user order and once in item order."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def logs(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(logs())
-def test_both_orders_hold_the_pairs_of_the_log_and_agree(data):
+def test_both_orders_hold_the_interactions_of_the_log_and_agree(data):
     graph = BipartiteGraph.from_interactions(data)
     n, size = data.num_users, len(data)
     wanted = sorted(zip(data.users.tolist(), data.items.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Places of a square matrix: merging, both orders, and the sparse products against dense ones."""
+"""Entries of a square matrix: merging, both orders, and the sparse products against dense ones."""
 
 import pytest
 import torch
@@ -9,12 +9,12 @@ from rankformer.graph.entries import Entries, SparseMatrix, entry_dot, entry_sum
 
 
 @st.composite
-def place_lists(draw):
-    """A number of nodes and a list of places with repeats, rows without a place, or no place at all."""
+def entry_lists(draw):
+    """A number of nodes and a list of entries with duplicates, rows without an entry, or no entry at all."""
     size = draw(st.integers(1, 7))
     node = st.integers(0, size - 1)
-    places = draw(st.lists(st.tuples(node, node), max_size=25))
-    rows, columns = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T
+    drawn = draw(st.lists(st.tuples(node, node), max_size=25))
+    rows, columns = torch.tensor(drawn, dtype=torch.int64).reshape(-1, 2).T
     return size, rows, columns
 
 
@@ -25,9 +25,9 @@ def dense(entries, values):
 
 
 @settings(max_examples=40, deadline=None)
-@given(place_lists(), st.integers(0, 100))
-def test_merging_and_all_products_agree_with_dense_matrices(places, seed):
-    size, rows, columns = places
+@given(entry_lists(), st.integers(0, 100))
+def test_merging_and_all_products_agree_with_dense_matrices(drawn, seed):
+    size, rows, columns = drawn
     entries, counts = Entries.merged(rows, columns, size)
     full = torch.zeros(size, size, dtype=torch.float64).index_put_(
         (rows, columns), torch.ones(len(rows), dtype=torch.float64), accumulate=True

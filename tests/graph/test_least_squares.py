@@ -21,8 +21,8 @@ def graph():
 
 def counts_of(graph):
     counts = torch.zeros(graph.num_users, graph.num_items, dtype=torch.float64)
-    places = graph.edge_users.long(), graph.edge_items.long() - graph.num_users
-    return counts.index_put_(places, torch.ones(graph.num_edges, dtype=torch.float64), accumulate=True)
+    indices = graph.edge_users.long(), graph.edge_items.long() - graph.num_users
+    return counts.index_put_(indices, torch.ones(graph.num_edges, dtype=torch.float64), accumulate=True)
 
 
 def solve_dense(counts, fixed, exponent):
@@ -55,7 +55,7 @@ def test_after_many_iterations_the_items_solve_their_normal_equations_and_nearly
     torch.testing.assert_close(factors[:n], solve_dense(counts, factors[n:], exponent), rtol=1e-2, atol=1e-3)
 
 
-def test_it_tells_the_tastes_apart(graph):
+def test_it_separates_the_tastes(graph):
     factors, n = factors_of(graph, 15), graph.num_users
     scores = factors[:n] @ factors[n:].T
     liked = torch.tensor([[(u + i) % 2 == 0 for i in range(6)] for u in range(8)])

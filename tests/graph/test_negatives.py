@@ -53,7 +53,7 @@ def test_a_negative_is_no_positive_anywhere_in_train_but_for_users_with_every_it
 
 
 def test_negatives_are_uniform_over_the_free_items():
-    # Free items at the start, in the middle and at the end of the range, and repeated edges that must not count twice.
+    # Free items at the start, in the middle and at the end of the range, and parallel edges that must not count twice.
     histories = {0: [1, 4, 5, 11], 1: [0], 2: [0, 1, 2, 2, 2, 9, 10, 11], 3: [3, 3], 4: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}
     m = 12
     users = [user for user, items in histories.items() for _ in items]

@@ -22,17 +22,17 @@ def graph_of(counts, dtype=torch.float64):
     """The graph with counts[u, i] parallel edges between u and i, its log in random order."""
     counts = np.asarray(counts)
     users, items = np.nonzero(counts)
-    repeats = counts[users, items]
-    users, items = np.repeat(users, repeats), np.repeat(items, repeats)
+    times = counts[users, items]
+    users, items = np.repeat(users, times), np.repeat(items, times)
     order = np.random.default_rng(0).permutation(len(users))
     return BipartiteGraph.from_interactions(
         Interactions.from_indices(users[order], items[order], *counts.shape), dtype=dtype
     )
 
 
-def sparse_counts(n, m, share, most, seed):
+def sparse_counts(n, m, density, most, seed):
     rng = np.random.default_rng(seed)
-    return rng.integers(1, most + 1, (n, m)) * (rng.random((n, m)) < share)
+    return rng.integers(1, most + 1, (n, m)) * (rng.random((n, m)) < density)
 
 
 GRAPHS = {
@@ -82,10 +82,10 @@ def test_edge_dot_is_the_dense_product_at_the_edges(graph):
 
 
 def test_edge_dot_adds_to_given_values_in_place(graph):
-    left, right, start = rows_of(graph, 1), rows_of(graph, 2), edge_values(graph, 3)
-    wanted = start + edge_dot(graph, left, right)
-    result = edge_dot(graph, left, right, add_to=start)
-    assert result is start
+    left, right, initial = rows_of(graph, 1), rows_of(graph, 2), edge_values(graph, 3)
+    wanted = initial + edge_dot(graph, left, right)
+    result = edge_dot(graph, left, right, add_to=initial)
+    assert result is initial
     torch.testing.assert_close(result, wanted)
 
 

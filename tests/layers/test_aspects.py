@@ -1,4 +1,4 @@
-"""The arithmetic that DualVAE's training and its answers share, against loops and the dense matrix."""
+"""The arithmetic that DualVAE uses in training and in scoring, against loops and the dense matrix."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_activations_leave_their_input_alone(name):
     assert values.tolist() == [-1.0, 0.5]
 
 
-PAIRS = [(0, 1), (0, 3), (0, 1), (1, 0), (3, 3), (3, 1), (3, 1), (3, 1), (4, 2)]  # user 2 has nothing; some repeat
+PAIRS = [(0, 1), (0, 3), (0, 1), (1, 0), (3, 3), (3, 1), (3, 1), (3, 1), (4, 2)]  # user 2 has none; duplicates
 N, M = 5, 4
 
 
@@ -63,7 +63,7 @@ BATCHES = [([3, 0, 2], False), ([0, 1, 2, 3, 4], False), ([N + 1, N + 3], True),
 
 
 @pytest.mark.parametrize(("nodes", "turned"), BATCHES)
-def test_rows_hold_each_pair_once(graph, nodes, turned):
+def test_rows_hold_each_interaction_once(graph, nodes, turned):
     batch = BinaryRows.of(graph, torch.tensor(nodes))
     whole = dense().T if turned else dense()
     found = torch.zeros(batch.num_rows, whole.shape[1], dtype=torch.float64)
@@ -94,7 +94,7 @@ def test_the_sparse_layer_is_the_dense_one_with_its_gradients(graph, nodes, turn
 def test_chosen_entries_are_the_rows_without_the_others(graph, nodes, turned, drop):
     batch = BinaryRows.of(graph, torch.tensor(nodes))
     x = (dense().T if turned else dense())[[node - N if turned else node for node in nodes]]
-    chosen = torch.tensor([place not in drop for place in range(len(batch.columns))])
+    chosen = torch.tensor([position not in drop for position in range(len(batch.columns))])
     fewer = batch.where(chosen)
     x[batch.rows[~chosen], batch.columns[~chosen]] = 0
     assert fewer.ptr.tolist() == [0, *x.sum(1).cumsum(0).long().tolist()]

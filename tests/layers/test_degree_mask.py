@@ -1,4 +1,4 @@
-"""The mask by degree: its algebra, its start, its buckets."""
+"""The mask by degree: its algebra, its initialization, its buckets."""
 
 import math
 
@@ -51,9 +51,9 @@ def test_more_importance_of_one_node_gives_it_more_of_every_other_nodes_attentio
     raised = z.clone()
     raised[4] += 0.05
     before, after = ((scores * mask_reference(v, v)) for v in (z, raised))
-    shares = [(weights / weights.sum(1, keepdim=True))[:, 4] for weights in (before, after)]
+    parts = [(weights / weights.sum(1, keepdim=True))[:, 4] for weights in (before, after)]
     others = torch.arange(9) != 4
-    assert (shares[1] > shares[0])[others].all()
+    assert (parts[1] > parts[0])[others].all()
 
 
 def test_buckets_are_degrees_up_to_64_then_doublings():
@@ -68,7 +68,7 @@ def test_importance_starts_from_the_logarithm_of_the_degree(graph):
     assert z[:4].tolist() == pytest.approx(
         [min(max(math.log(1 + d) / math.log(71), 0.05), 0.95) for d in (1, 4, 69, 3)], abs=0.01
     )
-    assert z[4].item() == pytest.approx(0.05)  # no pair
+    assert z[4].item() == pytest.approx(0.05)  # no interaction
     assert z[5].item() == pytest.approx(0.95)  # an item of the largest degree
     assert z[-1].item() == pytest.approx(0.05)
 

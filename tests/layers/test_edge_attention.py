@@ -1,4 +1,4 @@
-"""Attention along places: against dense masked attention, place by place, in outputs, gradients and allocations."""
+"""Attention along entries: against dense masked attention, in outputs, gradients and allocations."""
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ def random_entries(size, count, seed=0):
     return Entries.merged(rows, columns, size)[0]
 
 
-def random_heads(size, heads=2, width=3, scale=1.0, seed=0):
-    return [scale * rows for rows in torch.randn(3, heads, size, width, dtype=torch.float64, generator=seeded(seed))]
+def random_heads(size, heads=2, dim=3, scale=1.0, seed=0):
+    return [scale * rows for rows in torch.randn(3, heads, size, dim, dtype=torch.float64, generator=seeded(seed))]
 
 
 def dense_weights(entries, queries, keys):
@@ -61,17 +61,17 @@ def test_clipped_scores_pass_no_gradient():
     assert values.grad.abs().max() > 0
 
 
-def test_weights_are_positive_and_sum_to_one_over_each_row_with_a_place():
+def test_weights_are_positive_and_sum_to_one_over_each_row_with_an_entry():
     entries = random_entries(9, 30)
     weights = attention_weights(entries, *random_heads(9)[:2])
     assert weights.min() > 0
     sums = torch.stack([torch.bincount(entries.rows, head, minlength=9) for head in weights])
-    has_place = entries.ptr.diff() > 0
-    assert not has_place.all(), "the example has an empty row"
-    torch.testing.assert_close(sums, has_place.double().expand_as(sums), rtol=0, atol=1e-6)
+    has_entry = entries.ptr.diff() > 0
+    assert not has_entry.all(), "the example has an empty row"
+    torch.testing.assert_close(sums, has_entry.double().expand_as(sums), rtol=0, atol=1e-6)
 
 
-def test_a_row_of_one_place_gives_it_all_weight_in_every_head():
+def test_a_row_of_one_entry_gives_it_all_weight_in_every_head():
     entries, _ = Entries.merged(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 1]), 2)
     weights = attention_weights(entries, *random_heads(2, heads=4)[:2])
     total = weights.sum(0)
@@ -80,38 +80,38 @@ def test_a_row_of_one_place_gives_it_all_weight_in_every_head():
     assert total[1:].sum().item() == pytest.approx(4, abs=1e-3)
 
 
-def test_projecting_nodes_once_is_projecting_every_place():
-    entries, width, heads = random_entries(7, 25), 8, 4
-    layer = EdgeAttention(width, heads, seeded()).double()
-    rows = torch.randn(7, width, dtype=torch.float64, generator=seeded())
+def test_projecting_nodes_once_is_projecting_every_entry():
+    entries, dim, heads = random_entries(7, 25), 8, 4
+    layer = EdgeAttention(dim, heads, seeded()).double()
+    rows = torch.randn(7, dim, dtype=torch.float64, generator=seeded())
     at_row, at_column = rows[entries.rows.long()], rows[entries.columns.long()]
     query, key, value = (
-        part(side).view(len(entries), heads, width // heads)
+        part(side).view(len(entries), heads, dim // heads)
         for part, side in ((layer.query, at_row), (layer.key, at_column), (layer.value, at_column))
     )
     raised = (query * key).sum(2).clamp(-10, 10).exp()
     sums = torch.zeros(7, heads, dtype=torch.float64).index_add_(0, entries.rows, raised) + 1e-8
     parts = (raised / sums[entries.rows.long()])[:, :, None] * value
-    expected = torch.zeros(7, width, dtype=torch.float64).index_add_(0, entries.rows, parts.flatten(1))
+    expected = torch.zeros(7, dim, dtype=torch.float64).index_add_(0, entries.rows, parts.flatten(1))
     torch.testing.assert_close(layer(entries, rows), expected)
 
 
-def test_the_layer_starts_in_xaviers_range_from_its_generator():
-    width = 16
-    one, same = (EdgeAttention(width, 4, seeded(3)) for _ in range(2))
+def test_the_layer_is_initialized_in_xaviers_range_from_its_generator():
+    dim = 16
+    one, same = (EdgeAttention(dim, 4, seeded(3)) for _ in range(2))
     assert len(list(one.parameters())) == 3
     for parameter, again in zip(one.parameters(), same.parameters(), strict=True):
         assert torch.equal(parameter, again)
-        assert 0.9 * (3 / width) ** 0.5 < parameter.abs().max() <= (3 / width) ** 0.5
+        assert 0.9 * (3 / dim) ** 0.5 < parameter.abs().max() <= (3 / dim) ** 0.5
     assert not torch.equal(one.query.weight, one.key.weight)
 
 
-def test_nothing_as_large_as_a_row_per_place_is_made():
-    size, width, heads = 50, 64, 4
+def test_nothing_as_large_as_a_row_per_entry_is_made():
+    size, dim, heads = 50, 64, 4
     entries = random_entries(size, 2000)
-    rows = torch.randn(size, width, generator=seeded(), requires_grad=True)
-    layer = EdgeAttention(width, heads, seeded())
+    rows = torch.randn(size, dim, generator=seeded(), requires_grad=True)
+    layer = EdgeAttention(dim, heads, seeded())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         layer(entries, rows).sum().backward()
     sizes = [event.nbytes() for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    assert 0 < max(sizes) < 4 * len(entries) * width / 4
+    assert 0 < max(sizes) < 4 * len(entries) * dim / 4

@@ -124,7 +124,7 @@ def test_a_linear_map_of_the_values_may_be_applied_to_the_sums(inputs, with_bias
     torch.testing.assert_close(mapped_sums(sums, norms, matrix, bias), key_sums(keys, mapped, weights)[0])
 
 
-def test_nothing_of_size_nodes_times_samples_times_width_is_kept_for_the_backward_pass():
+def test_nothing_of_size_nodes_times_samples_times_dimension_is_kept_for_the_backward_pass():
     nodes, samples = 500, 40
     inputs = [positive(nodes, F), positive(nodes, F, seed=1), normal(nodes, D), positive(nodes, samples)]
     kept = []

@@ -17,7 +17,7 @@ from rankformer.layers.rank_attention_reference import count_matrix
 
 
 def make_graph(counts):
-    """The graph of an (n, m) matrix of how often each pair occurs."""
+    """The graph of an (n, m) matrix of how often each interaction occurs."""
     users, items = np.nonzero(counts)
     reps = counts[users, items]
     return BipartiteGraph.from_interactions(
@@ -27,7 +27,7 @@ def make_graph(counts):
 
 @st.composite
 def graphs(draw):
-    """Ragged graphs with repeats; user 0 and the last item may be isolated."""
+    """Ragged graphs with duplicates; user 0 and the last item may be isolated."""
     n, m = draw(st.integers(2, 7)), draw(st.integers(2, 8))
     counts = draw(hnp.arrays(np.int64, (n, m), elements=st.integers(0, 3)))
     counts[0] *= draw(st.booleans())
@@ -38,7 +38,7 @@ def graphs(draw):
 
 @pytest.fixture(scope="module")
 def graph():
-    """Distinct pairs; user 0 and item 0 have none."""
+    """Distinct interactions; user 0 and item 0 have none."""
     counts = np.zeros((9, 7), dtype=np.int64)
     counts[1:, 1:] = np.random.default_rng(0).random((8, 6)) < 0.4
     counts[1, 1] = 1
@@ -157,7 +157,7 @@ def test_rows_as_a_whole_never_grow(graph, seed, num_layers):
     assert light_propagation(graph, z, num_layers).norm() <= z.norm() * (1 + 1e-12)
 
 
-def test_a_repeated_pair_is_that_many_edges():
+def test_duplicates_are_parallel_edges():
     once, twice = make_graph(np.array([[1, 1]])), make_graph(np.array([[2, 1]]))
     z = torch.tensor([[1.0], [0.0], [0.0]], dtype=torch.float64)
     roots = torch.tensor([1 / 2, 2 / 6**0.5 / 2, 1 / 3**0.5 / 2], dtype=torch.float64)

@@ -19,7 +19,7 @@ ENDS = {end: partial(noisy_propagation, end=end) for end in ("mean", "last")}
 
 
 def make_graph(counts):
-    """The graph of an (n, m) matrix of how often each pair occurs."""
+    """The graph of an (n, m) matrix of how often each interaction occurs."""
     users, items = np.nonzero(counts)
     reps = counts[users, items]
     log = Interactions.from_indices(np.repeat(users, reps), np.repeat(items, reps), *counts.shape)
@@ -28,7 +28,7 @@ def make_graph(counts):
 
 @st.composite
 def passes(draw):
-    """A ragged graph with repeats and maybe isolated nodes, a shuffled subset of its nodes, K and l*."""
+    """A ragged graph with duplicates and maybe isolated nodes, a shuffled subset of its nodes, K and l*."""
     n, m = draw(st.integers(2, 7)), draw(st.integers(2, 8))
     counts = draw(hnp.arrays(np.int64, (n, m), elements=st.integers(0, 3)))
     counts[0] *= draw(st.booleans())
@@ -41,7 +41,7 @@ def passes(draw):
 
 @pytest.fixture(scope="module")
 def graph():
-    """Distinct pairs; user 0 and item 0 have none."""
+    """Distinct interactions; user 0 and item 0 have none."""
     counts = np.zeros((9, 7), dtype=np.int64)
     counts[1:, 1:] = np.random.default_rng(0).random((8, 6)) < 0.4
     counts[1, 1] = 1
@@ -117,10 +117,10 @@ def test_without_noise_training_and_inference_are_the_means_and_powers_of_the_ma
     z = random_rows(graph.num_nodes, 2)
     powers = [torch.linalg.matrix_power(dense_matrix(graph), k) @ z for k in range(1, num_layers + 1)]
     for layer in range(1, num_layers + 1):
-        mean, contrast, start = ENDS["mean"](graph, z, NoisyLayers(num_layers, layer, 0.0), every_node(graph))
+        mean, view, initial = ENDS["mean"](graph, z, NoisyLayers(num_layers, layer, 0.0), every_node(graph))
         torch.testing.assert_close(mean, sum(powers) / num_layers)
-        torch.testing.assert_close(contrast, powers[layer - 1])
-        assert torch.equal(start, z)
+        torch.testing.assert_close(view, powers[layer - 1])
+        assert torch.equal(initial, z)
     torch.testing.assert_close(noise_free_propagation(graph, z, num_layers, "mean"), sum(powers) / num_layers)
     torch.testing.assert_close(noise_free_propagation(graph, z, num_layers, "last"), powers[-1])
     last = ENDS["last"](graph, z, NoisyLayers(num_layers, 1, 0.0), every_node(graph))[0]
@@ -140,20 +140,20 @@ def test_every_row_moves_by_the_size_of_the_noise_and_stays_in_its_orthant(graph
     assert ((noisy * clean).sum(1)[touched] > 0).all()
 
 
-def test_nodes_without_pairs_stay_at_zero(graph):
+def test_nodes_without_interactions_stay_at_zero(graph):
     z, isolated = random_rows(graph.num_nodes, 4), graph.degree == 0
     assert isolated.sum() >= 2
     for end in ENDS.values():
-        final, contrast, _ = end(graph, z, NoisyLayers(2, 1, 0.2, 0, 1), every_node(graph))
+        final, view, _ = end(graph, z, NoisyLayers(2, 1, 0.2, 0, 1), every_node(graph))
         assert not final[isolated].any()
-        assert not contrast[isolated].any()
+        assert not view[isolated].any()
         assert final[~isolated].all()
 
 
 def test_one_layer_has_one_view(graph):
     layers = NoisyLayers(1, 1, 0.2, 0, 1)
-    final, contrast, _ = ENDS["mean"](graph, random_rows(graph.num_nodes, 5), layers, every_node(graph))
-    assert torch.equal(final, contrast)
+    final, view, _ = ENDS["mean"](graph, random_rows(graph.num_nodes, 5), layers, every_node(graph))
+    assert torch.equal(final, view)
 
 
 def test_noise_before_it_is_brought_to_length_is_uniform():

@@ -40,10 +40,10 @@ def make_graph(users, items, n, m):
 
 
 @st.composite
-def graphs(draw, repeats: bool):
+def graphs(draw, duplicates: bool):
     """Ragged graphs; user 0 has every item, user 1 none, item 0 of the last column may have none but user 0."""
     n, m = draw(st.integers(2, 7)), draw(st.integers(2, 8))
-    counts = draw(hnp.arrays(np.int64, (n, m), elements=st.integers(0, 3 if repeats else 1)))
+    counts = draw(hnp.arrays(np.int64, (n, m), elements=st.integers(0, 3 if duplicates else 1)))
     counts[1] = 0
     if draw(st.booleans()):
         counts[0] = 1
@@ -83,35 +83,35 @@ def random_rows(graph, seed, d=5):
 
 
 @settings(max_examples=150, deadline=None)
-@given(graphs(repeats=True), st.integers(0, 2**31), st.floats(0, 1), st.floats(0, 3))
+@given(graphs(duplicates=True), st.integers(0, 2**31), st.floats(0, 1), st.floats(0, 3))
 def test_linear_form_equals_dense_equations_with_repeated_edges_and_degenerate_users(graph, seed, tau, extra):
     weights = RankWeights(alpha=exact_alpha(graph) + extra)
     assert_same(graph, random_rows(graph, seed), weights, tau, seed, estimate=False)
 
 
 @settings(max_examples=100, deadline=None)
-@given(graphs(repeats=False), st.integers(0, 2**31))
+@given(graphs(duplicates=False), st.integers(0, 2**31))
 def test_alpha_two_is_exact_without_repeats(graph, seed):
     assert_same(graph, random_rows(graph, seed), RankWeights(alpha=2.0), 0.4, seed, estimate=False)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 @settings(max_examples=40, deadline=None)
-@given(graph=graphs(repeats=False), seed=st.integers(0, 2**31))
+@given(graph=graphs(duplicates=False), seed=st.integers(0, 2**31))
 def test_every_variant_equals_the_reference_with_the_same_estimate(name, graph, seed):
     assert_same(graph, random_rows(graph, seed), VARIANTS[name], 0.6, seed, estimate=True)
 
 
 @pytest.mark.parametrize("name", ["no negatives", "gat", "lightgcn", "no normalisation"])
 @settings(max_examples=20, deadline=None)
-@given(graph=graphs(repeats=False), seed=st.integers(0, 2**31))
+@given(graph=graphs(duplicates=False), seed=st.integers(0, 2**31))
 def test_variants_called_exact_are_exact(name, graph, seed):
     assert VARIANTS[name].exact_normalizer
     assert_same(graph, random_rows(graph, seed), VARIANTS[name], 0.6, seed, estimate=False)
 
 
 def ragged_graph(n=30, m=40, size=260, seed=0):
-    """Distinct random pairs; user 0 has none, user 1 every item, item 0 only user 1."""
+    """Distinct random interactions; user 0 has none, user 1 every item, item 0 only user 1."""
     rng = np.random.default_rng(seed)
     positive = np.zeros((n, m), dtype=bool)
     positive[rng.integers(2, n, size), rng.integers(1, m, size)] = True
@@ -155,7 +155,7 @@ def test_renumbering_users_and_items_renumbers_the_output(name):
 
 
 @settings(max_examples=60, deadline=None)
-@given(graphs(repeats=False), st.integers(0, 2**31), st.floats(2, 5))
+@given(graphs(duplicates=False), st.integers(0, 2**31), st.floats(2, 5))
 def test_rows_are_bounded_by_the_longest_row_in_reach(graph, seed, alpha):
     z, n = random_rows(graph, seed), graph.num_users
     out = rank_attention(graph, z, RankWeights(alpha=alpha), 1.0).norm(dim=1)
@@ -188,7 +188,7 @@ def test_lightgcn_weights_are_row_normalised_propagation():
 
 
 @settings(max_examples=40, deadline=None)
-@given(graphs(repeats=True), st.integers(0, 2**31))
+@given(graphs(duplicates=True), st.integers(0, 2**31))
 def test_neighbour_means_have_the_values_and_gradients_of_the_dense_form(graph, seed):
     z, probe, n = random_rows(graph, seed), random_rows(graph, seed + 1), graph.num_users
     counts = count_matrix(graph, z.dtype)

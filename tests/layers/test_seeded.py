@@ -48,7 +48,7 @@ def dropped_rows(rows, rate, step):
     return dropout(rows)
 
 
-def test_dropout_drops_its_share_and_keeps_the_mean():
+def test_dropout_drops_its_fraction_and_keeps_the_mean():
     rows = torch.ones(200, 100)
     dropped = dropped_rows(rows, 0.3, step=1)
     assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)

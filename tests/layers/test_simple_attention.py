@@ -22,9 +22,9 @@ REFERENCE = {difformer_attention: difformer_attention_reference, sgformer_attent
 ALL = [*LINEAR, *REFERENCE.values(), sigmoid_attention]
 
 
-def random_heads(nodes, seed, heads=2, width=5):
+def random_heads(nodes, seed, heads=2, dim=5):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(nodes, heads, width, dtype=torch.float64, generator=generator)
+    return torch.randn(nodes, heads, dim, dtype=torch.float64, generator=generator)
 
 
 def random_qkv(nodes=40, heads=2, value_heads=None):
@@ -118,12 +118,12 @@ def test_difformer_tends_to_the_mean_of_the_values_like_one_over_the_nodes():
 
 
 def test_sgformer_stays_within_its_bound_of_the_values_and_ever_closer():
-    shares = []
+    gaps = []
     for nodes in (30, 300, 3000):
         q, k, v = random_qkv(nodes, heads=1)
-        shares.append((sgformer_attention(q, k, v) - v).norm() / v.norm())
-        assert shares[-1] <= (1 + nodes**0.5) / (nodes - nodes**0.5)
-    assert shares[0] > 10 * shares[1] > 100 * shares[2] > 0
+        gaps.append((sgformer_attention(q, k, v) - v).norm() / v.norm())
+        assert gaps[-1] <= (1 + nodes**0.5) / (nodes - nodes**0.5)
+    assert gaps[0] > 10 * gaps[1] > 100 * gaps[2] > 0
 
 
 @pytest.mark.parametrize(("attention", "constant"), [(difformer_attention, "mean"), (sgformer_attention, "itself")])
@@ -154,8 +154,8 @@ def test_nothing_as_large_as_all_pairs_is_kept_for_the_backward_pass(attention, 
     assert max(kept) <= 200 * 5
 
 
-def random_weights(heads, value_heads, width=5):
-    parts = [random_heads(width + 1, seed, count, width) for seed, count in ((7, heads), (8, heads), (9, value_heads))]
+def random_weights(heads, value_heads, dim=5):
+    parts = [random_heads(dim + 1, seed, count, dim) for seed, count in ((7, heads), (8, heads), (9, value_heads))]
     return HeadWeights(*(part.requires_grad_() for part in parts))
 
 

@@ -12,7 +12,7 @@ from rankformer.layers.structural_encoding import structural_encoding
 
 
 def graph_of(n, m, size, seed=0):
-    pairs = np.random.default_rng(seed).choice(n * m, size)  # with repeats
+    pairs = np.random.default_rng(seed).choice(n * m, size)  # with duplicates
     return BipartiteGraph.from_interactions(Interactions.from_indices(pairs // m, pairs % m, n + 1, m + 1))
 
 
@@ -25,7 +25,7 @@ def test_with_all_singular_values_it_is_the_matrix_itself(n, m):
     graph = graph_of(n, m, 3 * max(n, m))
     encoding = structural_encoding(graph, 16, seed=0)
     torch.testing.assert_close(product(graph, encoding), count_matrix(graph, torch.float32), rtol=1e-5, atol=1e-5)
-    assert encoding[n].abs().sum() == encoding[-1].abs().sum() == 0, "a node without pairs has zeros"
+    assert encoding[n].abs().sum() == encoding[-1].abs().sum() == 0, "a node without interactions has zeros"
 
 
 @pytest.mark.parametrize("normalized", [False, True])

@@ -13,14 +13,14 @@ def normal(*shape, seed=0):
 
 
 def uniformity_reference(rows):
-    """The definition, over the rows of a batch as they stand, repeats included."""
+    """The definition, over the rows of a batch as they are, duplicates included."""
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     pairs = torch.triu_indices(len(rows), len(rows), offset=1)
     return torch.exp(-2 * distances[pairs[0], pairs[1]]).mean().log()
 
 
 @pytest.mark.parametrize("block", [1024, 3, 1])
-def test_uniformity_of_counted_rows_is_that_of_the_batch_with_repeats(block, monkeypatch):
+def test_uniformity_of_counted_rows_is_that_of_the_batch_with_duplicates(block, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK", block)
     rows, counts = normalize(normal(7, 4)), torch.tensor([1, 3, 1, 2, 1, 5, 1])
     batch = rows.repeat_interleave(counts, dim=0)

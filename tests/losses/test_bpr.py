@@ -23,9 +23,9 @@ def graph_of(counts):
     return BipartiteGraph.from_interactions(log)
 
 
-def random_counts(n, m, share, most, seed):
+def random_counts(n, m, density, most, seed):
     rng = np.random.default_rng(seed)
-    return rng.integers(1, most + 1, (n, m)) * (rng.random((n, m)) < share)
+    return rng.integers(1, most + 1, (n, m)) * (rng.random((n, m)) < density)
 
 
 def with_a_user_of_every_item():
@@ -129,14 +129,14 @@ def test_swapping_positive_and_negative_changes_each_term_by_its_margin(graph):
     torch.testing.assert_close(swapped - straight, margin.mean())
 
 
-def test_l2_pulls_each_user_by_its_share_of_the_edges(graph):
+def test_l2_pulls_each_user_by_its_fraction_of_the_edges(graph):
     l2, n = 0.7, graph.num_users
     table = rows_of(graph, 8).requires_grad_()
     full, _ = all_triples(graph)
     loss_of(rows_of(graph, 9), table, full, l2).backward()
-    share = graph.degree + torch.bincount(full.negatives, minlength=graph.num_nodes)
+    counts = graph.degree + torch.bincount(full.negatives, minlength=graph.num_nodes)
     torch.testing.assert_close(table.grad[:n], l2 * (graph.degree[:n] / graph.num_edges)[:, None] * table[:n].detach())
-    torch.testing.assert_close(table.grad, l2 * (share / graph.num_edges)[:, None] * table.detach())
+    torch.testing.assert_close(table.grad, l2 * (counts / graph.num_edges)[:, None] * table.detach())
 
 
 def test_a_user_with_every_item_feels_no_ranking_gradient():

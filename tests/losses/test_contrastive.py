@@ -140,7 +140,7 @@ def test_a_batch_knows_its_distinct_users_and_positives_and_finds_its_triples(gr
 @pytest.mark.parametrize("edges", [None, EDGES], ids=["full batch", "mini-batch"])
 def test_the_loss_is_ranking_loss_l2_and_contrastive_loss_by_their_definitions(graph, edges, l2_on):
     whole = [rows_of(graph.num_nodes, seed).requires_grad_() for seed in (6, 7, 8)]
-    final, contrast, table = whole
+    final, view, table = whole
     batch, l2 = batch_of(graph, edges), 0.3
     chosen = BatchNodes.of(graph, batch)
     views = Views(*(take_rows(rows, chosen.nodes) for rows in whole))
@@ -155,7 +155,7 @@ def test_the_loss_is_ranking_loss_l2_and_contrastive_loss_by_their_definitions(g
     else:
         wanted = wanted + l2 * (final[users].square().sum().sqrt() + final[items].square().sum().sqrt()) / len(users)
     for nodes in (users.unique(), items.unique()):
-        wanted = wanted + 0.7 * textbook(final[nodes], contrast[nodes], 0.4)
+        wanted = wanted + 0.7 * textbook(final[nodes], view[nodes], 0.4)
     torch.testing.assert_close(got, wanted)
     slopes = (torch.autograd.grad(loss, whole, allow_unused=True, materialize_grads=True) for loss in (got, wanted))
     for one, other in zip(*slopes, strict=True):

@@ -7,8 +7,8 @@ from torch.profiler import ProfilerActivity, profile
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
 
 
-def rows_of(size, width=5, scale=1.0, seed=0, dtype=torch.float64):
-    return (torch.randn(size, width, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype).requires_grad_()
+def rows_of(size, dim=5, scale=1.0, seed=0, dtype=torch.float64):
+    return (torch.randn(size, dim, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype).requires_grad_()
 
 
 def reference(queries, keys, weights):

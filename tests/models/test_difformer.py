@@ -98,7 +98,7 @@ def test_the_defaults_are_those_that_the_search_starts_from():
     assert not settings.use_source
 
 
-def test_steps_of_size_zero_leave_the_start_and_forget_the_edges(graph):
+def test_steps_of_size_zero_leave_the_input_and_forget_the_edges(graph):
     network = network_of(graph, update_weight=0.0, use_layer_norm=False, num_layers=3)
     first, *_, last = states(network, graph)
     torch.testing.assert_close(last, first)
@@ -116,11 +116,11 @@ def test_the_order_of_users_and_items_does_not_matter():
     users, items = order.permutation(log.num_users), order.permutation(log.num_items)
     moved = Interactions.from_indices(users[log.users], items[log.items], log.num_users, log.num_items)
     graph, moved_graph = (BipartiteGraph.from_interactions(part) for part in (log, moved))
-    place = torch.from_numpy(np.concatenate([users, items + log.num_users]))
+    position = torch.from_numpy(np.concatenate([users, items + log.num_users]))
     network, moved_network = (network_of(graph, num_heads=2, use_weight=True) for _ in range(2))
     with torch.no_grad():
-        moved_network.table[place] = network.table
-    torch.testing.assert_close(final_rows(moved_network, moved_graph)[place], final_rows(network, graph))
+        moved_network.table[position] = network.table
+    torch.testing.assert_close(final_rows(moved_network, moved_graph)[position], final_rows(network, graph))
 
 
 def test_the_graph_alone_at_full_steps_is_a_power_of_the_propagation(graph):
@@ -130,7 +130,7 @@ def test_the_graph_alone_at_full_steps_is_a_power_of_the_propagation(graph):
     torch.testing.assert_close(last, torch.linalg.matrix_power(matrix, 3) @ first)
 
 
-def test_equal_shares_are_half_of_the_sum(graph):
+def test_equal_weights_are_half_of_the_sum(graph):
     rows = torch.randn(graph.num_nodes, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         half, whole = (

@@ -1,4 +1,4 @@
-"""DualVAE: the identities of its losses, its phases, and what it answers."""
+"""DualVAE: the identities of its losses, its phases, and its recommendations."""
 
 import math
 
@@ -62,7 +62,7 @@ def rows64(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def test_attention_sums_to_one_and_is_even_where_nothing_tells_aspects_apart():
+def test_attention_sums_to_one_and_is_even_where_aspects_are_equal():
     latents, prototypes = rows64(3, 5, 4), rows64(3, 4, seed=1)
     torch.testing.assert_close(aspect_attention(latents, prototypes).sum(0), torch.ones(5, dtype=torch.float64))
     for even in (aspect_attention(latents, 0 * prototypes), aspect_attention(0 * latents, prototypes)):
@@ -168,7 +168,7 @@ def test_gradients_are_finite_differences_of_the_loss(graph, likelihood, nodes):
     side = network.users if nodes[0] < N else network.items
     with torch.no_grad():
         for latents in (network.users.latents, network.items.latents):
-            latents.mul_(50)  # so that attention and contrast have something to say
+            latents.mul_(50)  # so that attention and contrastive loss matter
     batch = batch_of(nodes)
     network.loss(graph, batch).backward()
     for name, parameter in side.named_parameters():
@@ -211,9 +211,9 @@ def test_constants_of_a_phase_are_those_of_the_state_that_was_loaded(graph):
 @pytest.mark.parametrize("train_prototypes", [False, True])
 def test_prototypes_are_learned_only_if_asked_for(train_prototypes):
     model = DualVAE(**SMALL, epochs=2, learning_rate=0.05, train_prototypes=train_prototypes).fit(LOG)
-    start = network_of().state_dict()
+    initial = network_of().state_dict()
     for name in ("users.prototypes", "items.prototypes"):
-        assert torch.equal(model.parameters()[name], start[name]) != train_prototypes
+        assert torch.equal(model.parameters()[name], initial[name]) != train_prototypes
 
 
 def test_whoever_has_no_interaction_has_latents_of_zero_and_items_without_one_share_a_score():
@@ -314,7 +314,7 @@ def test_items_without_an_interaction_are_not_there(graph, likelihood, settings)
     assert float(scores[:, M:].max()) == 0.0 < float(scores[:, :M].min())
 
 
-def test_dropout_hides_its_share_from_the_encoder_alone_and_keeps_sums_on_average(graph):
+def test_dropout_hides_its_fraction_from_the_encoder_alone_and_keeps_sums_on_average(graph):
     side = network_of(dropout=0.4, row_scale="root").users.double()
     rows, attention = BinaryRows.of(graph.distinct(), torch.arange(N)), torch.full((2, M), 0.5, dtype=torch.float64)
     side.activation = lambda sums: sums  # straight, so that averages go through
@@ -330,7 +330,7 @@ def test_dropout_hides_its_share_from_the_encoder_alone_and_keeps_sums_on_averag
     assert float(means.std(0).max()) > 0.05
 
 
-def test_an_initialization_from_factors_ranks_before_any_step_and_stands_near_the_share_of_ones():
+def test_an_initialization_from_factors_ranks_before_any_step_and_is_near_the_density():
     """The means of a log with two separate groups find the group; random weights do not."""
     users, items = np.divmod(np.arange(6400), 80)
     keep = (users % 2 == items % 2) & (np.random.default_rng(0).random(6400) < 0.8)

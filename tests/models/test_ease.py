@@ -74,7 +74,7 @@ def test_only_the_largest_weights_of_each_column_are_kept_whatever_their_sign(lo
     assert (weights < 0).any()
 
 
-def test_items_without_pairs_have_no_weights():
+def test_items_without_interactions_have_no_weights():
     pairs = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 3)]
     users, items = np.array(pairs).T
     for keep in (2, None):

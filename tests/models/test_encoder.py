@@ -145,7 +145,7 @@ def test_decay_is_what_adam_would_add_and_spares_the_table(kind, graph):
         torch.testing.assert_close(ours.grad, theirs.grad + added)
 
 
-def test_masks_keep_the_right_share_at_the_right_size_and_differ_by_place_step_and_seed():
+def test_masks_keep_the_right_fraction_at_the_right_size_and_differ_by_position_step_and_seed():
     dropout, rows = SeededDropout(0.25), torch.ones(500, 40)
     masks = []
     for seed, step in ((0, 1), (0, 2), (1, 1)):
@@ -155,7 +155,7 @@ def test_masks_keep_the_right_share_at_the_right_size_and_differ_by_place_step_a
         assert mask.unique().tolist() == pytest.approx([0, 4 / 3])
         assert (mask > 0).double().mean().item() == pytest.approx(0.75, abs=0.015)
     for number, mask in enumerate(masks):
-        for other in masks[:number]:  # independent masks agree on 0.75^2 + 0.25^2 of the places
+        for other in masks[:number]:  # independent masks agree on 0.75^2 + 0.25^2 of the entries
             assert (mask == other).double().mean().item() == pytest.approx(0.625, abs=0.02)
 
 

@@ -1,4 +1,4 @@
-"""What is special to GFormer: its rows, its loss, what is drawn when, and what a resumed run repeats."""
+"""What is special to GFormer: its embeddings, its loss, what is drawn when, and what a resumed run repeats."""
 
 import math
 
@@ -156,7 +156,7 @@ def test_uniformity_counts_every_user_and_item_of_the_batch_once(graph):
     torch.testing.assert_close(got, 0.7 * spread)
 
 
-def test_views_of_which_one_is_zero_cost_the_logarithm_of_the_width(graph):
+def test_views_of_which_one_is_zero_cost_the_logarithm_of_the_dimension(graph):
     rows = TrainingRows(rows_like(graph, 0), rows_like(graph, 1), torch.zeros(graph.num_nodes, 6, dtype=torch.float64))
     assert independence_loss(rows, triple_of(graph)[0]).item() == pytest.approx(math.log(6))
     opposed = TrainingRows(rows.z, rows.rationale, -rows.rationale)
@@ -254,7 +254,7 @@ def draws_of(graph, steps, **settings):
 
 
 def test_graphs_are_drawn_anew_every_few_steps_and_at_each_epoch_and_anchors_at_each_epoch(graph):
-    fresh, anchors = draws_of(graph, 17)  # 60 pairs in batches of 8: epochs of 8 steps
+    fresh, anchors = draws_of(graph, 17)  # 60 interactions in batches of 8: epochs of 8 steps
     assert fresh == [1, 4, 7, 9, 12, 15, 17]
     assert len(set(anchors[:8])) == len(set(anchors[8:16])) == 1
     assert len(set(anchors)) == 3

@@ -63,7 +63,7 @@ def test_ties_go_to_the_lower_item():
     assert model.similar_items(0, k=3).table["similar_item_id"].to_pylist() == [1, 2]
 
 
-def test_no_item_speaks_for_itself_and_one_without_pairs_for_nobody():
+def test_no_item_is_its_neighbour_and_one_without_interactions_has_none():
     weights = ItemKNN(neighbours=3).fit(LOG).recommender.scorer.matrix
     lonely = set(range(14)) - set(LOG.items.tolist())
     assert lonely

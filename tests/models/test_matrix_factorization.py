@@ -86,14 +86,14 @@ def test_the_gradient_is_the_closed_form_with_repeated_nodes(graph, edges):
     torch.testing.assert_close(network.table.grad, wanted)
 
 
-def test_l2_regularization_pulls_users_by_their_share_of_the_interactions(graph):
+def test_l2_regularization_pulls_users_by_their_fraction_of_the_interactions(graph):
     slopes = []
     for l2 in (0.0, 1.0):
         network = network_of(graph, l2=l2).double()
         network.loss(graph, batch_of(graph)).backward()
         slopes.append(network.table.grad[: graph.num_users])
-    share = graph.degree[: graph.num_users, None] / graph.num_edges
-    torch.testing.assert_close(slopes[1] - slopes[0], share * network.table.detach()[: graph.num_users])
+    fraction = graph.degree[: graph.num_users, None] / graph.num_edges
+    torch.testing.assert_close(slopes[1] - slopes[0], fraction * network.table.detach()[: graph.num_users])
 
 
 def test_rotating_all_embeddings_alike_changes_no_loss(graph):

@@ -194,7 +194,7 @@ def test_numbering_the_nodes_otherwise_permutes_the_rows():
     torch.testing.assert_close(second.propagate(graphs[1])[order], first.propagate(graphs[0]), rtol=1e-9, atol=1e-9)
 
 
-def test_users_and_items_may_change_places():
+def test_users_and_items_may_be_exchanged():
     log = random_log()
     graphs = [
         BipartiteGraph.from_interactions(part) for part in (log, Interactions.from_indices(log.items, log.users, M, N))

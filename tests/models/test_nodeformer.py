@@ -155,21 +155,21 @@ def test_a_constant_on_the_noise_of_a_head_and_sample_changes_nothing():
     assert noise_weights(noise, 0.25).max() == 1
 
 
-def test_the_edge_score_is_the_mean_logarithm_of_the_explicit_shares(graph):
+def test_the_edge_score_is_the_mean_logarithm_of_the_explicit_weights(graph):
     layer = network_of(graph).layers[0]
     features = layer.features(normal(NODES, 5), normal(7, 5, seed=1))
     full = adjacency(graph)
     total = 0.0
     for queries, keys in features:
-        shares = queries @ keys.T / (queries @ keys.T).sum(1, keepdim=True)
-        assert shares.max() <= 1
-        total = total + (full * shares.log() / full.sum(1, keepdim=True)).sum()
+        weights = queries @ keys.T / (queries @ keys.T).sum(1, keepdim=True)
+        assert weights.max() <= 1
+        total = total + (full * weights.log() / full.sum(1, keepdim=True)).sum()
     expected = total / (2 * (2 * graph.num_edges + NODES))
     assert edge_score(graph, features).item() == pytest.approx(expected.item(), rel=1e-12)
     assert expected < 0
 
 
-def test_equal_keys_make_every_share_one_of_all_nodes(graph):
+def test_equal_keys_make_every_weight_one_of_all_nodes(graph):
     same = normal(1, 7).abs().expand(NODES, -1).contiguous()
     entries = 2 * graph.num_edges + NODES
     score = edge_score(graph, [(normal(NODES, 7, seed=1).abs(), same)])
@@ -222,7 +222,7 @@ def test_the_draws_of_a_step_depend_on_seed_and_step_alone(graph):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_answers_have_no_noise_and_their_own_projection(graph):
+def test_recommending_has_no_noise_and_one_saved_projection(graph):
     network = network_of(graph, dropout=0.5, l2=0.0)
     with torch.no_grad():
         before = network.propagate(graph)

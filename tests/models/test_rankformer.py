@@ -55,18 +55,18 @@ def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph,
     loss = network.loss(graph, batch)
     loss.backward()
     values, slope = network.table.data, torch.zeros_like(network.table)
-    for place in np.ndindex(*values.shape):
+    for index in np.ndindex(*values.shape):
         ends = []
         for step in (1e-5, -1e-5):
-            kept = values[place].item()
-            values[place] += step
+            kept = values[index].item()
+            values[index] += step
             ends.append(network.loss(graph, batch).item())
-            values[place] = kept
-        slope[place] = (ends[0] - ends[1]) / 2e-5
+            values[index] = kept
+        slope[index] = (ends[0] - ends[1]) / 2e-5
     torch.testing.assert_close(network.table.grad, slope.detach(), rtol=1e-6, atol=1e-8)
 
 
-def test_the_table_starts_at_a_tenth_and_its_seed_decides_it():
+def test_the_table_is_initialized_at_a_tenth_and_its_seed_decides_it():
     settings = RankformerSettings(embedding_dim=64)
     table = RankformerNetwork(1200, 800, settings).table
     assert table.std().item() == pytest.approx(0.1, rel=0.02)
@@ -149,7 +149,7 @@ def test_one_user_and_one_item_are_enough():
 
 
 def test_a_least_squares_initialization_has_entries_of_size_one_and_no_zero_embedding():
-    pairs = [(u, i) for u in range(12) for i in range(8) if (u + i) % 2 == 0] + [(12, 8)]  # the last hangs by itself
+    pairs = [(u, i) for u in range(12) for i in range(8) if (u + i) % 2 == 0] + [(12, 8)]  # the last is isolated
     users, items = np.array(pairs).T
     graph = BipartiteGraph.from_interactions(Interactions.from_indices(users, items, 14, 9))
     settings = RankformerSettings(embedding_dim=4, l2=1e-4)

@@ -109,14 +109,14 @@ def test_the_gradient_of_the_whole_network_agrees_with_finite_differences(graph,
     network, batch = network_of(graph, num_layers=num_layers, cl_weight=0.5), batch_of(graph, edges)
     network.loss(graph, batch).backward()
     values, slope = network.table.data, torch.zeros_like(network.table)
-    for place in np.ndindex(*values.shape):
+    for index in np.ndindex(*values.shape):
         ends = []
         for step in (1e-5, -1e-5):
-            kept = values[place].item()
-            values[place] += step
+            kept = values[index].item()
+            values[index] += step
             ends.append(network.loss(graph, batch).item())
-            values[place] = kept
-        slope[place] = (ends[0] - ends[1]) / 2e-5
+            values[index] = kept
+        slope[index] = (ends[0] - ends[1]) / 2e-5
     torch.testing.assert_close(network.table.grad, slope.detach(), rtol=1e-6, atol=1e-8)
 
 

@@ -62,13 +62,13 @@ def by_hand(network, graph, settings):
         out = simple_attention_reference("sgformer", q, k, v, settings.norm).mean(1)
         out = settings.update_weight * out + (1 - settings.update_weight) * y if settings.attention_residual else out
         y = cut(norm(out, 1, settings.attention_norm), settings.attention_activation)
-    g = start = norm(linear("graph_input.linear", network.table), 0, settings.graph_norm).clamp(min=0)
+    g = source = norm(linear("graph_input.linear", network.table), 0, settings.graph_norm).clamp(min=0)
     for number in range(settings.graph_layers):
         t = self_loop_propagation(graph, g)
-        t = torch.cat([t, start], 1) if settings.use_init else t
+        t = torch.cat([t, source], 1) if settings.use_init else t
         t = linear(f"graph_layers.{number}.linear", t) if settings.graph_layer_weight or settings.use_init else t
         t = cut(norm(t, 0, settings.graph_norm), settings.graph_activation)
-        g = t + start if settings.graph_residual else t
+        g = t + source if settings.graph_residual else t
     w = settings.graph_weight
     return linear("output", w * g + (1 - w) * y if settings.aggregate == "add" else torch.cat([y, g], 1))
 
@@ -135,14 +135,14 @@ def test_the_order_of_users_and_items_does_not_matter():
     users, items = order.permutation(log.num_users), order.permutation(log.num_items)
     moved = Interactions.from_indices(users[log.users], items[log.items], log.num_users, log.num_items)
     graph, moved_graph = (BipartiteGraph.from_interactions(part) for part in (log, moved))
-    place = torch.from_numpy(np.concatenate([users, items + log.num_users]))
+    position = torch.from_numpy(np.concatenate([users, items + log.num_users]))
     network = network_of(graph, num_heads=2)
-    one_step(network, graph)  # running statistics away from their start
+    one_step(network, graph)  # running statistics away from their initial values
     moved_network = network_of(graph, num_heads=2)
     moved_network.load_state_dict(network.state_dict())
     with torch.no_grad():
-        moved_network.table[place] = network.table.clone()
-    torch.testing.assert_close(final_rows(moved_network, moved_graph)[place], final_rows(network, graph))
+        moved_network.table[position] = network.table.clone()
+    torch.testing.assert_close(final_rows(moved_network, moved_graph)[position], final_rows(network, graph))
 
 
 def test_running_statistics_follow_the_steps_and_only_the_steps(graph):

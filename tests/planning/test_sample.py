@@ -18,8 +18,8 @@ def test_a_smaller_log_keeps_the_shape(invented):
     assert len(valid) == pytest.approx(1_000, rel=0.15)
     assert (small.num_users, small.num_items) == (valid.num_users, valid.num_items) == (1200, 800)
     for whole, part in ((log.users, small.users), (log.items, small.items)):
-        shares = [np.percentile(np.bincount(column), [10, 50, 90, 99]) for column in (whole, part)]
-        np.testing.assert_allclose(shares[1], shares[0], rtol=0.2)
+        quantiles = [np.percentile(np.bincount(column), [10, 50, 90, 99]) for column in (whole, part)]
+        np.testing.assert_allclose(quantiles[1], quantiles[0], rtol=0.2)
 
 
 def test_weights_stay_with_their_interactions(invented):

@@ -60,7 +60,7 @@ def test_tau_has_the_papers_shape_when_its_best_value_falls_with_depth():
     assert "as in the paper" in tau_shape({"L = 1": late, "L = 2": early})[-1]
     assert "not the paper's" in tau_shape({"L = 1": early, "L = 2": late})[-1]
     assert "not the paper's" in tau_shape({"L = 1": early, "L = 2": early})[-1]
-    assert tau_shape({"L = 1": {0.0: 1.0}}) == ["too few values of tau were measured to speak of a shape."]
+    assert tau_shape({"L = 1": {0.0: 1.0}}) == ["too few values of tau were measured to show a shape."]
 
 
 def test_alpha_has_the_papers_shape_when_it_rises_and_falls():

@@ -32,7 +32,7 @@ def test_what_holds_of_the_lemma_and_what_does_not(objective, seed):
 
 
 def test_the_objective_is_a_mean_over_each_users_triples():
-    """With all scores 0 the BPR objective is n ln 2 and its penalty nothing."""
+    """With all scores 0 the BPR objective is n ln 2 and its L2 regularization 0."""
     from rankformer.research import lemma
 
     loss, point = lemma._problem({"objective": "bpr", "users": 3, "items": 4, "embedding_dim": 2, "alpha": 2.0}, 0)

@@ -34,7 +34,7 @@ class Listener:
     def __call__(self, step):
         self.steps.append(step)
 
-    def texts(self, what):
+    def messages(self, what):
         return [step.text for step in self.steps if step.what == what]
 
 
@@ -51,7 +51,7 @@ def without_seconds(results):
 def test_a_second_call_computes_nothing(data, store):
     computations = [training(data, seed=seed) for seed in (0, 1)]
     first, told = run(computations, store)
-    assert told.texts("done") == ["mf on tiny, seed 0", "mf on tiny, seed 1"]
+    assert told.messages("done") == ["mf on tiny, seed 0", "mf on tiny, seed 1"]
     assert (told.steps[-1].done, told.steps[-1].total) == (2, 2)
     again, told = run(computations, store)
     assert told.steps == []
@@ -64,7 +64,7 @@ def test_only_what_changed_is_computed(data, store):
     changed = {**MF, "learning_rate": 0.07}
     computations = [training(data, seed=0), training(data, settings=changed), training(data, seed=5)]
     results, told = run(computations, store)
-    assert told.texts("done") == ["mf on tiny, seed 0", "mf on tiny, seed 5"]
+    assert told.messages("done") == ["mf on tiny, seed 0", "mf on tiny, seed 5"]
     assert len(results) == 3
 
 
@@ -72,12 +72,12 @@ def test_a_method_without_epochs_is_computed_like_any_other(data, store):
     computation = training(data, "ease", tiny_settings("tiny", "ease").settings)
     results, told = run([computation], store)
     assert results[computation.key]["metrics"]["ndcg@20"] > 0
-    assert told.texts("done") == ["ease on tiny, seed 0"]
+    assert told.messages("done") == ["ease on tiny, seed 0"]
 
 
 def test_what_is_asked_for_twice_is_computed_once(data, store):
     _, told = run([training(data, seed=0)] * 3, store)
-    assert len(told.texts("done")) == 1
+    assert len(told.messages("done")) == 1
 
 
 def test_a_damaged_result_is_told_of_and_computed_again(data, store):
@@ -86,8 +86,8 @@ def test_a_damaged_result_is_told_of_and_computed_again(data, store):
     path = store.path_of(computation)
     path.write_bytes(path.read_bytes().replace(b"ndcg@20", b"ndcg@21", 1))
     again, told = run([computation], store)
-    assert [path.name in note for note in told.texts("note")] == [True]
-    assert told.texts("done") == ["mf on tiny, seed 0"]
+    assert [path.name in note for note in told.messages("note")] == [True]
+    assert told.messages("done") == ["mf on tiny, seed 0"]
     assert without_seconds(again) == without_seconds(first)
 
 
@@ -96,7 +96,7 @@ def test_two_workers_give_what_one_gives(data, store, tmp_path):
     alone, _ = run(computations, store)
     together, told = run(computations, ResultStore(tmp_path / "other"), workers=2)
     assert without_seconds(together) == without_seconds(alone)
-    assert sorted(told.texts("done")) == ["mf on tiny, seed 0", "mf on tiny, seed 1"]
+    assert sorted(told.messages("done")) == ["mf on tiny, seed 0", "mf on tiny, seed 1"]
     assert {result["conditions"]["workers"] for result in together.values()} == {2}
 
 
@@ -128,7 +128,7 @@ def test_fresh_computes_what_is_stored_again(data, store):
     computations = [training(data, seed=seed) for seed in (0, 1)]
     first, _ = run(computations, store)
     again, told = run(computations[:1], store, fresh=True)
-    assert told.texts("done") == ["mf on tiny, seed 0"]
+    assert told.messages("done") == ["mf on tiny, seed 0"]
     assert without_seconds(again) == {computations[0].key: without_seconds(first)[computations[0].key]}
     assert store.load(computations[1]).result == first[computations[1].key]
 
@@ -138,4 +138,4 @@ def test_what_cannot_be_computed_does_not_stop_the_others(data, store):
     good = training(data, seed=0)
     results, told = run([training(empty, seed=0), good], store)
     assert list(results) == [good.key]
-    assert "could not be computed: 'no such folder' is no" in told.texts("note")[0]
+    assert "could not be computed: 'no such folder' is no" in told.messages("note")[0]

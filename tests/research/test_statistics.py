@@ -24,7 +24,7 @@ def test_means_and_deviations_are_over_seeds():
     assert spread_of([]) is None
 
 
-def test_numbers_as_texts():
+def test_numbers_as_strings():
     metrics = {"metrics": {"ndcg@20": 0.066, "recall@20": 0.25}}
     row = Row((0,), (metrics,))
     assert score_columns(row, Score(0.06, 0.2), "recall@20") == ("0.0600", "0.0660", "+10.0%", "0.2000", "0.2500")

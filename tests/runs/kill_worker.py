@@ -28,7 +28,7 @@ WATCHED = ("fsync", "replace", "open", "chmod", "unlink")
 
 
 def parts(seed=0, n=900, m=700, size=6000):
-    """Train and valid: random pairs, few for the size of the table, so that writing takes its share of the time."""
+    """Train and valid: random interactions, few for the number of embeddings, so that writing takes long."""
     pairs = np.random.default_rng(seed).choice(n * m, size, replace=False)
     users, items, cut = pairs // m, pairs % m, size * 9 // 10
     return [Interactions.from_indices(users[part], items[part], n, m) for part in (slice(cut), slice(cut, None))]
@@ -106,18 +106,18 @@ def main(folder, kills_wanted, seed):
     while report["kills"] < kills_wanted:
         number = len(report["runs"])
         batch_size = (None, 2000)[number % 2]
-        place = folder / f"run-{number}"
-        while not is_run(place):
+        target = folder / f"run-{number}"
+        while not is_run(target):
             by_file_call = rng.random() < 0.5
             how = {"file_call": rng.randint(1, 50)} if by_file_call else {"delay": rng.random() * duration[batch_size]}
-            if forked(place, batch_size, data, **how):
+            if forked(target, batch_size, data, **how):
                 report["kills"] += 1
                 report["by_file_call"] += by_file_call
-                report["mid_write"] += bool(list(place.rglob("*.tmp")))
-                pointer = place / "checkpoint" / "latest.json"
+                report["mid_write"] += bool(list(target.rglob("*.tmp")))
+                pointer = target / "checkpoint" / "latest.json"
                 epoch = json.loads(pointer.read_bytes())["numbers"]["epoch"] if pointer.exists() else 0
                 report["epochs_at_kill"].append(epoch)
-        report["runs"].append({"batch_size": str(batch_size), **outcome(place)})
+        report["runs"].append({"batch_size": str(batch_size), **outcome(target)})
     report["left_over"] = [path.name for path in folder.glob("*/*.tmp")]
     print(json.dumps(report))
 

@@ -35,15 +35,15 @@ KINDS = {
 }
 
 
-def graph_of(pairs, num_users=7, num_items=6):
-    users, items = np.array(pairs).T
+def graph_of(interactions, num_users=7, num_items=6):
+    users, items = np.array(interactions).T
     return BipartiteGraph.from_interactions(
         Interactions.from_indices(users, items, num_users, num_items), dtype=torch.float64
     )
 
 
 # User 0 has every item, user 5 none, user 1 one item twice; item 5 is touched by user 0 alone.
-PAIRS = [(0, i) for i in range(6)] + [(1, 2), (1, 2), (2, 0), (2, 1), (3, 4), (3, 2), (4, 3), (6, 0), (6, 4), (6, 1)]
+LOG = [(0, i) for i in range(6)] + [(1, 2), (1, 2), (2, 0), (2, 1), (3, 4), (3, 2), (4, 3), (6, 0), (6, 4), (6, 1)]
 
 
 def histories_of(graph):
@@ -64,7 +64,7 @@ def trained(graph, weights, num_layers=3, tau=0.4, seed=0):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_users_history_gives_back_its_trained_embedding(kind):
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     v, rule = trained(graph, KINDS[kind])
     embedded = embed(rule, histories_of(graph))
     torch.testing.assert_close(embedded, v[: graph.num_users], rtol=1e-10, atol=1e-10)
@@ -72,13 +72,13 @@ def test_a_training_users_history_gives_back_its_trained_embedding(kind):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=40),
+    interactions=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=40),
     kind=st.sampled_from(sorted(KINDS)),
     num_layers=st.integers(0, 3),
     tau=st.floats(0, 1),
 )
-def test_the_same_on_any_graph(pairs, kind, num_layers, tau):
-    graph = graph_of(pairs)
+def test_the_same_on_any_graph(interactions, kind, num_layers, tau):
+    graph = graph_of(interactions)
     v, rule = trained(graph, KINDS[kind], num_layers, tau)
     # Unnormalised embeddings can be large, so the tolerance is relative to the largest.
     size = float(v.abs().max())
@@ -86,14 +86,14 @@ def test_the_same_on_any_graph(pairs, kind, num_layers, tau):
 
 
 def test_a_new_user_gets_what_a_training_user_with_that_history_would_get_against_the_same_items():
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     v, rule = trained(graph, RankWeights())
     twin = embed(rule, Histories.of(np.array([0, 0, 0]), np.array([4, 0, 1]), 1))
     torch.testing.assert_close(twin[0], v[6], rtol=1e-10, atol=1e-10)
 
 
 def test_pieces_do_not_change_the_answer(monkeypatch):
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     _, rule = trained(graph, RankWeights())
     histories = histories_of(graph)
     whole = embed(rule, histories)
@@ -107,7 +107,7 @@ def test_pieces_do_not_change_the_answer(monkeypatch):
 
 def test_parts_belong_to_their_items():
     """Raising one item's embedding in every layer, weights held, moves only that item's part."""
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     _, rule = trained(graph, RankWeights.lightgcn(), num_layers=2)  # weights that do not depend on the embeddings
     histories = Histories.of(np.array([0, 0]), np.array([1, 3]), 1)
     before = rule.split(histories)
@@ -124,7 +124,7 @@ def test_parts_belong_to_their_items():
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_lightgcn_folds_in_all_but_the_users_own_embedding(num_layers):
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     network = LightGCNNetwork(7, 6, LightGCNSettings(num_layers=num_layers, embedding_dim=4)).double()
     rule = network.fold_in(graph)
     assert rule.own_embedding
@@ -144,7 +144,7 @@ def test_lightgcn_folds_in_all_but_the_users_own_embedding(num_layers):
     ],
 )
 def test_contrastive_networks_give_back_the_trained_embeddings(network):
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     network = network.double()
     with torch.no_grad():
         rule, users = network.fold_in(graph), network.scorer(graph).users
@@ -152,7 +152,7 @@ def test_contrastive_networks_give_back_the_trained_embeddings(network):
 
 
 def test_lightgcn_without_layers_has_no_rule():
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     network = LightGCNNetwork(7, 6, LightGCNSettings(num_layers=0, embedding_dim=4))
     assert network.fold_in(graph) is None
 
@@ -164,7 +164,7 @@ def test_popularity_knows_every_user():
 
 @pytest.mark.parametrize("kind", ["paper", "small offset"])
 def test_a_rule_survives_its_tensors_and_metadata(kind):
-    graph = graph_of(PAIRS)
+    graph = graph_of(LOG)
     _, rule = trained(graph, KINDS[kind])
     again = RankFoldIn.restore(rule.tensors(), rule.metadata())
     histories = histories_of(graph)

@@ -8,7 +8,7 @@ from rankformer.errors import DataError
 from rankformer.graph.bipartite import interaction_matrix
 from rankformer.scoring.graph_filter import GraphFilter
 
-PAIRS = interaction_matrix(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 2, 1, 1]), (3, 4), count_duplicates=True)
+INTERACTIONS = interaction_matrix(np.array([0, 0, 1, 1, 1]), np.array([0, 2, 2, 1, 1]), (3, 4), count_duplicates=True)
 VECTORS = torch.linalg.qr(torch.randn(4, 2, generator=torch.Generator().manual_seed(0))).Q
 
 
@@ -17,17 +17,17 @@ def test_products_and_columns_are_those_of_the_dense_filter():
     r = np.array([[1, 0, 1, 0], [0, 2, 1, 0], [0, 0, 0, 0]]) / np.sqrt(np.array([[2], [3], [1]]) * [1, 2, 2, 1])
     v, root = VECTORS.numpy(), np.sqrt([1, 2, 2, 1])
     dense = r.T @ r + 0.7 * (v @ v.T) * root / root[:, None]
-    matrix = GraphFilter(PAIRS, VECTORS, 0.7)
-    found = matrix.product(PAIRS)
+    matrix = GraphFilter(INTERACTIONS, VECTORS, 0.7)
+    found = matrix.product(INTERACTIONS)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, PAIRS.toarray() @ dense, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, INTERACTIONS.toarray() @ dense, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(np.stack([matrix.column(i) for i in range(4)], axis=1), dense, rtol=1e-5, atol=1e-6)
 
 
 def test_it_survives_its_tensors_and_metadata():
-    matrix = GraphFilter(PAIRS, VECTORS, 0.7)
-    again = GraphFilter.restore(matrix.tensors(), matrix.metadata(), PAIRS)
-    assert np.array_equal(again.product(PAIRS), matrix.product(PAIRS))
+    matrix = GraphFilter(INTERACTIONS, VECTORS, 0.7)
+    again = GraphFilter.restore(matrix.tensors(), matrix.metadata(), INTERACTIONS)
+    assert np.array_equal(again.product(INTERACTIONS), matrix.product(INTERACTIONS))
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_it_survives_its_tensors_and_metadata():
 )
 def test_what_does_not_fit_is_rejected(vectors, weight, message):
     with pytest.raises(DataError, match=message):
-        GraphFilter.restore({"vectors": vectors}, {"weight": weight}, PAIRS)
+        GraphFilter.restore({"vectors": vectors}, {"weight": weight}, INTERACTIONS)

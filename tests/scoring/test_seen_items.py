@@ -1,4 +1,4 @@
-"""The compressed rows of seen pairs."""
+"""The compressed rows of seen items."""
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +32,15 @@ def test_rows_agree_with_a_set_on_random_pairs():
     seen = SeenItems.from_pairs(users, items, 30, 17)
     asked = rng.integers(0, 30, 12)
     rows, columns = seen.rows(asked)
-    pairs = set(zip(users.tolist(), items.tolist(), strict=True))
-    expected = {(row, item) for row, user in enumerate(asked.tolist()) for item in range(17) if (user, item) in pairs}
+    known = set(zip(users.tolist(), items.tolist(), strict=True))
+    expected = {(row, item) for row, user in enumerate(asked.tolist()) for item in range(17) if (user, item) in known}
     assert set(zip(rows.tolist(), columns.tolist(), strict=True)) == expected
     assert len(rows) == len(expected)
 
 
 def test_contains_finds_exactly_the_pairs_and_never_an_empty_place():
     seen = SeenItems.of(Interactions.from_indices([0, 1], [3, 0], 2, 4))
-    # Item -1 of user 1 has the key 3, which is also the key of the pair (0, 3).
+    # Item -1 of user 1 has the key 3, which is also the key of user 0 and item 3.
     found = seen.contains(np.array([[0], [1]]), np.array([[3, 0, -1], [0, 3, -1]]))
     assert found.tolist() == [[True, False, False], [True, False, False]]
 

@@ -179,7 +179,7 @@ def test_wrong_arguments_are_refused_with_a_reason():
         top_k(scorer, users[None], 2)
     with pytest.raises(DataError, match=r"0\.\.8"):
         top_k(scorer, users, 2, allow=torch.tensor([9]))
-    with pytest.raises(DataError, match="know 8 items"):
+    with pytest.raises(DataError, match="has 8 items"):
         top_k(scorer, users, 2, seen=SeenItems.from_pairs(users.numpy(), users.numpy(), 3, 8))
     with pytest.raises(DataError, match="outside the 2 users"):
         top_k(scorer, users, 2, seen=SeenItems.from_pairs(np.array([0]), np.array([0]), 2, 9))

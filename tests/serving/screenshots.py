@@ -29,7 +29,7 @@ def ready(page: Page) -> None:
 
 
 def wait(page: Page) -> None:
-    """Waits a moment, for a page that goes on waiting."""
+    """Waits a moment, for a page that keeps waiting."""
     page.wait_for_timeout(600)
 
 

@@ -62,7 +62,7 @@ def test_segments_cover_the_stack_within_the_least_peak(count):
     assert sum(sizes) == count
     assert min(sizes) >= 1
     peak = least_units(count)
-    assert max(place + size for place, size in enumerate(sizes)) <= peak
+    assert max(position + size for position, size in enumerate(sizes)) <= peak
     assert (peak - 1) * peak // 2 < count <= peak * (peak + 1) // 2
 
 
@@ -120,7 +120,7 @@ def test_double_precision_and_predictions_are_left_alone(graph, keep):
 
 
 def test_a_freed_address_is_not_taken_for_a_kept_tensor():
-    """Outputs are freed as the stack goes on, so that later ones lie where earlier ones did."""
+    """Outputs are freed as the stack continues, so that later ones lie where earlier ones did."""
     start = torch.randn(512, 64, requires_grad=True)
     layers = [lambda x, k=k: (x * (1 + 0.1 * k)).sin() for k in range(12)]
     apply_layers(layers, start).sum().backward()

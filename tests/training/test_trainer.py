@@ -72,7 +72,7 @@ def epochs_validated(events):
     return [event["epoch"] for event in events if event["event"] == "validation"]
 
 
-def test_the_best_parameters_are_restored_and_the_best_epoch_told(graph):
+def test_the_best_parameters_are_restored_and_the_best_epoch_returned(graph):
     script = Script([0.1, 0.5, 0.3, 0.4])
     settings = TrainingSettings(epochs=8, validate_every=2, patience=10)
     network, progress, events = train_counter(graph, settings, validate=script)

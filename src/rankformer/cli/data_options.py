@@ -28,7 +28,7 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "min_weight": (float, "--min-weight", "W", "Smallest weight that counts as an interaction."),
     "k_core": (int, "--k-core", "K", "Distinct items that each user must have, and distinct users each item."),
     "split": (str, "--split", "KIND", "How to split one log: random, random-per-user, last or time."),
-    "parts": (str, "--parts", "A,B,C", "Shares of train, valid and test, such as 0.7,0.1,0.2."),
+    "parts": (str, "--parts", "A,B,C", "Fractions of train, valid and test, such as 0.7,0.1,0.2."),
     "split_seed": (int, "--split-seed", "N", "Seed of the random splits."),
 }
 
@@ -45,7 +45,7 @@ def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_options(**arguments: Any) -> None:
         options = {name: arguments.pop(name) for name in DATA_FLAGS}
         if options["parts"] is not None:
-            options["parts"] = _shares(options["parts"])
+            options["parts"] = _fractions(options["parts"])
         command(**arguments, options={name: value for name, value in options.items() if value is not None})
 
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
@@ -61,11 +61,11 @@ def data_source(data: str, options: Mapping[str, Any]) -> "DataSource":
     return DataSource(source=data, **options)
 
 
-def _shares(text: str) -> tuple[float, ...]:
+def _fractions(text: str) -> tuple[float, ...]:
     try:
-        shares = tuple(float(share) for share in text.split(","))
+        fractions = tuple(float(fraction) for fraction in text.split(","))
     except ValueError:
-        shares = ()
-    if len(shares) != 3:
-        raise ConfigError(f"--parts {text}: expected three shares with commas, such as 0.7,0.1,0.2")
-    return shares
+        fractions = ()
+    if len(fractions) != 3:
+        raise ConfigError(f"--parts {text}: expected three fractions with commas, such as 0.7,0.1,0.2")
+    return fractions

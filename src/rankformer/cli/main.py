@@ -1,8 +1,8 @@
-"""`rankformer`: the application, and what becomes of its errors.
+"""`rankformer`: the application, and how it reports errors.
 
     exit 0    done
     exit 1    training could not continue, or something went wrong that should not have
-    exit 2    what was asked or given has to be fixed
+    exit 2    the command or its input has to be fixed
     exit 130  interrupted
 
 An error is one line on stderr; `--debug`, anywhere on the command line, adds the traceback.

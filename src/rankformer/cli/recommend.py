@@ -119,7 +119,7 @@ def explain(
     from rankformer.runs.saved import load_run
 
     if k < 1:
-        raise ConfigError(f"k={k}: at least one reason must be shown; ask for k >= 1")
+        raise ConfigError(f"k={k}: at least one reason must be shown; use k >= 1")
     if (user is None) == (history is None):
         raise ConfigError("say for whom in exactly one way: --user ID or --history ID,ID")
     recommender = load_run(run).recommender

@@ -124,7 +124,7 @@ def reproduce(
 
 
 def _request(experiment: "Experiment", options: dict[str, Any], seeds: int | None) -> "Request":
-    """Return what the flags ask of an experiment, its datasets loaded."""
+    """Return the request that the flags describe, its datasets loaded."""
     from rankformer.research.request import Request, check_methods, configurations, parse_alphas
 
     given: dict[str, Any] = {name: options[name] for name in ("epochs", "step", "layers", "configs") if name in options}
@@ -165,7 +165,7 @@ def _datasets(names: list[str] | None) -> "tuple[tuple[Dataset, ...], tuple[tupl
 
 @contextmanager
 def _progress() -> "Iterator[Callable[[Step], None]]":
-    """Yield what tells of the results on stderr: a line for each, and on a terminal also the current epoch."""
+    """Yield a function that reports each result on stderr, and on a terminal also the current epoch."""
     with busy("starting") as status:  # None where nobody is watching
 
         def tell(step: "Step") -> None:

@@ -86,7 +86,7 @@ def serve(
     )
     tokens = Tokens.from_environment()
     check_address(host, tokens)
-    read_manifest(run)  # a wrong path is said before anything starts
+    read_manifest(run)  # a wrong path is reported before anything starts
     if port:
         show(f"serving {run} on http://{host}:{port}/ (Ctrl-C stops)")
     run_service(run, host=host, port=port, settings=settings, tokens=tokens, threads=threads, graceful_seconds=graceful)

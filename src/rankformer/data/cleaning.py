@@ -17,9 +17,9 @@ def interaction_codes(users: NDArray[Any], items: Indices, num_items: int) -> ND
 def distinct(
     users: Indices, items: Indices, parts: NDArray[Any] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows on which distinct interactions are first seen, ascending, and for each row its place in them.
+    """Return the first row of each distinct interaction, ascending, and for each row its position among them.
 
-    With the part of each row, distinct interactions are told apart in each part on its own.
+    Given the part of each row, interactions are distinct within each part.
     """
     num_users, num_items = (int(index.max(initial=0)) + 1 for index in (users, items))
     owners = users.astype(np.int64) if parts is None else users + parts.astype(np.int64) * num_users

@@ -1,9 +1,9 @@
 """Invented readers and books with tastes that we planted, so that the best possible ranking is known.
 
 Each book belongs to one genre; each reader likes one to three genres. Reader u has book i with probability p_ui,
-each interaction drawn on its own:
+each interaction drawn independently:
 
-    p_ui = min(0.95, 24 * (0.94 * taste_u(genre of i) + 0.06 / 12) * share of i in its genre)
+    p_ui = min(0.95, 24 * (0.94 * taste_u(genre of i) + 0.06 / 12) * fraction of i in its genre)
 
 so ranking by p_ui is the best that any method can do on average. Only raw generator bits and the four basic
 operations are used, which give the same data on every machine.
@@ -45,7 +45,7 @@ FIRST_NAMES = (
 )
 
 _SIZE = 24.0
-_TASTE_SHARE = 0.94
+_TASTE_FRACTION = 0.94
 _HIGHEST = 0.95
 _TASTE_WEIGHTS = ((1.0,), (0.6, 0.4), (0.5, 0.3, 0.2))
 
@@ -96,9 +96,9 @@ def _draw_tastes(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     order = np.argsort(_uniforms(seed, stream=2, shape=(NUM_ITEMS,)), kind="stable")
     rank_in_genre, genre_of_book = np.divmod(np.arange(NUM_ITEMS), len(GENRES))
     popularity = 1.0 / (rank_in_genre + 6.0)
-    share = popularity / np.bincount(genre_of_book, weights=popularity)[genre_of_book]
-    affinity = _TASTE_SHARE * _draw_affinities(seed) + (1.0 - _TASTE_SHARE) / len(GENRES)
-    by_book: NDArray[Any] = np.minimum(_HIGHEST, _SIZE * affinity[:, genre_of_book] * share)
+    fraction = popularity / np.bincount(genre_of_book, weights=popularity)[genre_of_book]
+    affinity = _TASTE_FRACTION * _draw_affinities(seed) + (1.0 - _TASTE_FRACTION) / len(GENRES)
+    by_book: NDArray[Any] = np.minimum(_HIGHEST, _SIZE * affinity[:, genre_of_book] * fraction)
     return by_book[:, order], order
 
 

@@ -58,7 +58,7 @@ def download_dataset(
         name: a registered name.
         folder: where to put it; the cache when None.
         url_base: address of the folder with its files, in place of the registered one.
-        progress: told how far each file has come.
+        progress: called with the progress of each file.
         limits: how long and how much to try.
     """
     dataset = dataset_named(name)
@@ -126,7 +126,7 @@ def _fetch(url: str, part: Path, report: Callable[..., Any], limits: DownloadLim
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416 and before:
-                # Nothing lies beyond what we have: it is whole or longer than the file, which the checksum tells.
+                # We have all bytes of the file or more; the checksum decides.
                 return
             if error.code < 500 and error.code not in (408, 429):
                 answer = f"the server answered {error.code} {error.reason}"
@@ -153,7 +153,7 @@ def _fetch_once(url: str, part: Path, report: Callable[..., Any], limits: Downlo
     with urllib.request.urlopen(request, timeout=limits.timeout) as response:
         continues = response.status == 206
         if continues and not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
-            part.unlink()  # an answer to another question; ask again from the start
+            part.unlink()  # another range than requested; download from byte 0
             return False
         done = done if continues else 0
         length = response.headers.get("Content-Length")

@@ -1,4 +1,4 @@
-"""`Interactions`: who touched what, as an immutable value."""
+"""`Interactions`: a log of user-item interactions, as an immutable value."""
 
 import hashlib
 import math
@@ -246,7 +246,7 @@ class Interactions:
     def min_weight(self, smallest: float) -> "Interactions":
         """Return the interactions of at least this weight; ids left without one are dropped from the maps."""
         if self.weights is None:
-            raise DataError(f"{self.name} has no weights, so no smallest weight can be asked for; name a weight column")
+            raise DataError(f"{self.name} has no weights, so min_weight cannot be applied; name a weight column")
         if not math.isfinite(smallest):
             raise ConfigError(f"min_weight={smallest}: expected a finite number")
         mask = self.weights >= smallest

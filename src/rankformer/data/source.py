@@ -59,7 +59,7 @@ class DataSource(Settings):
     split: SplitName = "random"
     """How one log becomes three parts."""
     parts: tuple[float, float, float] = DEFAULT_PARTS
-    """Shares of train, valid and test."""
+    """Fractions of train, valid and test."""
     split_seed: int = Field(default=0, ge=0)
     """Seed of the random splits."""
 

@@ -1,6 +1,6 @@
-"""Which interactions go to train, valid and test. Plain arrays in, the part of each row out.
+"""Split interactions into train, valid and test. Plain arrays in, the part of each row out.
 
-random           each interaction on its own, over the whole log (the paper's 7:1:2)
+random           each interaction independently, over the whole log (the paper's 7:1:2)
 random-per-user  the same within each user, who keeps at least one interaction in train
 last             each user's newest interaction to test, the one before it to valid
 time             everything before one moment to train, everything after another to test
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rankformer.errors import ConfigError, DataError
 
 SplitName = Literal["random", "random-per-user", "last", "time"]
-Shares = tuple[float, float, float]
+Fractions = tuple[float, float, float]
 Labels = NDArray[np.int8]
 """The part of each interaction of a log: 0 train, 1 valid, 2 test."""
 
@@ -35,40 +35,40 @@ def split_labels(
         users: user index of each row.
         times: when each row happened; needed by "last" and "time".
         by: one of `SplitName`.
-        parts: shares of train, valid and test, which sum to 1; "last" has none.
+        parts: fractions of train, valid and test, which sum to 1; "last" has none.
         seed: chooses the random splits; the others do not look at it.
     """
     if by not in get_args(SplitName):
         raise ConfigError(f"split by {by!r} is unknown; expected one of {', '.join(get_args(SplitName))}")
-    shares = check_parts(parts)
-    if by == "last" and shares != DEFAULT_PARTS:
+    fractions = check_parts(parts)
+    if by == "last" and fractions != DEFAULT_PARTS:
         raise ConfigError(
-            f"parts={shares}: the split by last takes one interaction per user, not shares; leave parts out"
+            f"parts={fractions}: the split by last takes one interaction per user, not fractions; leave parts out"
         )
     if by == "random":
-        return _random(np.zeros_like(users), shares, seed)
+        return _random(np.zeros_like(users), fractions, seed)
     if by == "random-per-user":
         # A user with nothing in train cannot be learned.
-        return _random(users, shares, seed, at_least_train=1 if shares[0] > 0 else 0)
+        return _random(users, fractions, seed, at_least_train=1 if fractions[0] > 0 else 0)
     if times is None:
         raise DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
-    return _last(users, times) if by == "last" else _by_time(times, shares)
+    return _last(users, times) if by == "last" else _by_time(times, fractions)
 
 
-def check_parts(parts: Sequence[float]) -> Shares:
-    """Return the three shares if they are not negative and sum to 1; else raise a ConfigError."""
-    shares = tuple(float(share) for share in parts)
-    if len(shares) != 3:
-        raise ConfigError(f"parts={shares}: expected three shares (train, valid, test), found {len(shares)}")
-    if not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-9:
-        raise ConfigError(f"parts={shares}: expected shares from 0 to 1 that sum to 1, such as 0.7,0.1,0.2")
-    return shares
+def check_parts(parts: Sequence[float]) -> Fractions:
+    """Return the three fractions if they are not negative and sum to 1; else raise a ConfigError."""
+    fractions = tuple(float(fraction) for fraction in parts)
+    if len(fractions) != 3:
+        raise ConfigError(f"parts={fractions}: expected three fractions (train, valid, test), found {len(fractions)}")
+    if not all(0 <= fraction <= 1 for fraction in fractions) or abs(sum(fractions) - 1) > 1e-9:
+        raise ConfigError(f"parts={fractions}: expected fractions from 0 to 1 that sum to 1, such as 0.7,0.1,0.2")
+    return fractions
 
 
-def _cuts(size: Any, shares: Shares) -> tuple[Any, Any]:
+def _cuts(size: Any, fractions: Fractions) -> tuple[Any, Any]:
     """Return where train and valid end among `size` rows (or for each size of an array), to the nearest row."""
-    first = np.floor(size * shares[0] + 0.5 + 1e-9).astype(np.int64)
-    second = np.floor(size * (1 - shares[2]) + 0.5 + 1e-9).astype(np.int64)
+    first = np.floor(size * fractions[0] + 0.5 + 1e-9).astype(np.int64)
+    second = np.floor(size * (1 - fractions[2]) + 0.5 + 1e-9).astype(np.int64)
     return first, np.maximum(first, second)
 
 
@@ -80,14 +80,14 @@ def _positions(users: NDArray[np.int32], order: NDArray[np.int64]) -> tuple[NDAr
     return np.arange(len(users)) - starts[owner], counts[owner]
 
 
-def _random(groups: NDArray[np.int32], shares: Shares, seed: int, at_least_train: int = 0) -> Labels:
+def _random(groups: NDArray[np.int32], fractions: Fractions, seed: int, at_least_train: int = 0) -> Labels:
     """Split the rows of each group at random, the first `at_least_train` of them to train."""
     if seed < 0:
         raise ConfigError(f"seed={seed}: expected an integer from 0")
     # Raw generator output and a stable sort: numpy keeps these bits for ever, unlike shuffle() or permutation().
     order = np.lexsort((np.atleast_1d(np.random.PCG64(seed).random_raw(len(groups))), groups))
     position, count = _positions(groups, order)
-    first, second = _cuts(count, shares)
+    first, second = _cuts(count, fractions)
     first = np.maximum(first, at_least_train)
     labels = np.empty(len(groups), dtype=np.int8)
     labels[order] = (position >= first).astype(np.int8) + (position >= np.maximum(first, second))
@@ -104,10 +104,10 @@ def _last(users: NDArray[np.int32], times: NDArray[Any]) -> Labels:
     return labels
 
 
-def _by_time(times: NDArray[Any], shares: Shares) -> Labels:
+def _by_time(times: NDArray[Any], fractions: Fractions) -> Labels:
     # Rows at one moment stay together, in the part where the first of them falls.
     ordered = np.sort(times)
     labels = np.zeros(len(times), dtype=np.int8)
-    for cut in _cuts(np.int64(len(times)), shares):
+    for cut in _cuts(np.int64(len(times)), fractions):
         labels += (times > ordered[cut - 1]) if cut > 0 else np.True_
     return labels

@@ -50,7 +50,7 @@ def _quantiles(indices: NDArray[np.int32]) -> dict[str, int]:
     counts = np.unique(indices, return_counts=True)[1]
     if not len(counts):
         return {}
-    return {label: int(np.quantile(counts, share, method="lower")) for label, share in QUANTILES.items()}
+    return {label: int(np.quantile(counts, fraction, method="lower")) for label, fraction in QUANTILES.items()}
 
 
 def _cold(part: Interactions, train: Interactions) -> dict[str, int]:

@@ -66,14 +66,14 @@ class GroundTruth:
     users: NDArray[np.int64]  # (U,) indices, ascending, of the users with at least one test interaction
     counts: NDArray[np.int64]  # (U,) their test interactions, duplicates counted
     distinct: NDArray[np.int64]  # (U,) their distinct test items
-    pairs: SeenItems  # the distinct test interactions
+    relevant: SeenItems  # the distinct test interactions
     keys: NDArray[np.int64]  # every interaction as one number, ascending: equal keys mean equal test parts
     users_unknown: int
     interactions_unknown: int
 
     @classmethod
     def of(cls, test: Interactions, user_ids: IdMap, item_ids: IdMap) -> "GroundTruth":
-        """Return the truth of a test part in the numbering of the given maps, translated by raw id if it differs.
+        """Return the ground truth of a test part in the numbering of the given maps, translated by raw id if needed.
 
         Raises:
             DataError: the part is empty, or not one of its users is in the map.
@@ -89,12 +89,12 @@ class GroundTruth:
         # An unknown item keeps a number of its own past the catalogue, where no list can reach it.
         items = np.where(items < 0, len(item_ids) + test.items, items)
         users, items = users[known], items[known]
-        width = len(item_ids) + test.num_items
-        pairs = SeenItems.from_pairs(users, items, len(user_ids), width)
+        num_items = len(item_ids) + test.num_items
+        truth = SeenItems.from_pairs(users, items, len(user_ids), num_items)
         counts = np.bincount(users, minlength=len(user_ids))
         counted = np.flatnonzero(counts)
-        keys = np.sort(users * width + items)
-        return cls(counted, counts[counted], pairs.counts[counted], pairs, keys, users_unknown, interactions_unknown)
+        keys = np.sort(users * num_items + items)
+        return cls(counted, counts[counted], truth.counts[counted], truth, keys, users_unknown, interactions_unknown)
 
 
 def evaluate(
@@ -178,7 +178,7 @@ def measure(
     options = RankingOptions(cutoff, include_seen=seen is None)
     lists = recommender.rank(torch.from_numpy(truth.users), options, seen=seen)
     items = np.pad(lists.items.cpu().numpy(), ((0, 0), (0, cutoff - lists.items.shape[1])), constant_values=-1)
-    hits = truth.pairs.contains(truth.users[:, None], items)  # (U, K)
+    hits = truth.relevant.contains(truth.users[:, None], items)  # (U, K)
     outcome = Outcome(hits, items, truth.counts, truth.distinct, popularity)
     values = {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
     return values, str(lists.scores.device)
@@ -187,8 +187,8 @@ def measure(
 def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:
     """Return the distinct interactions of the parts in the recommender's numbering, without those it does not know."""
     translated = [translate(part, recommender.user_ids, recommender.item_ids) for part in parts]
-    users = np.concatenate([pair[0] for pair in translated])
-    items = np.concatenate([pair[1] for pair in translated])
+    users = np.concatenate([each[0] for each in translated])
+    items = np.concatenate([each[1] for each in translated])
     known = (users >= 0) & (items >= 0)
     return SeenItems.from_pairs(users[known], items[known], len(recommender.user_ids), len(recommender.item_ids))
 

@@ -68,7 +68,7 @@ def average_precision(hits: Hits, distinct: Counts) -> Values:
 
 
 def coverage(lists: NDArray[np.int64], num_items: int) -> float:
-    """Return the share of the catalogue that stands in at least one list; missing items are -1."""
+    """Return the fraction of the catalogue that is in at least one list; missing items are -1."""
     return float(np.count_nonzero(_times_listed(lists, num_items))) / max(num_items, 1)
 
 
@@ -80,8 +80,8 @@ def novelty(lists: NDArray[np.int64], popularity: Counts) -> float:
     listed = lists[lists >= 0]
     if not listed.size:
         return 0.0
-    share = np.maximum(popularity, 1) / max(int(popularity.sum()), 1)
-    return float(-np.log2(share)[listed].mean())
+    fraction = np.maximum(popularity, 1) / max(int(popularity.sum()), 1)
+    return float(-np.log2(fraction)[listed].mean())
 
 
 def gini(lists: NDArray[np.int64], num_items: int) -> float:
@@ -146,12 +146,12 @@ def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
         names: several strings, or one with commas: "ndcg@20,recall@10".
 
     Raises:
-        ConfigError: a metric is unknown, its cutoff is not an integer from 1, or none is asked for.
+        ConfigError: a metric is unknown, its cutoff is not an integer from 1, or none is given.
     """
-    texts = names.split(",") if isinstance(names, str) else names
-    metrics = tuple(dict.fromkeys(_parse_metric(text) for text in texts))
+    strings = names.split(",") if isinstance(names, str) else names
+    metrics = tuple(dict.fromkeys(_parse_metric(text) for text in strings))
     if not metrics:
-        raise ConfigError("no metric was asked for; name at least one, for example ndcg@20")
+        raise ConfigError("no metric was given; name at least one, for example ndcg@20")
     return metrics
 
 

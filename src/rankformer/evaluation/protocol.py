@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Protocol:
-    """All that must be equal for two results to be comparable, and what is needed to repeat one.
+    """All that must be equal for two results to be comparable, and what is needed to reproduce one.
 
     Attributes:
         split: what the test part is called.

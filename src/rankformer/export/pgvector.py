@@ -46,7 +46,7 @@ class PgVector(Target):
     options = ("prefix", "dsn")
 
     def __init__(self, prefix: str = "rankformer_", dsn: str | None = None) -> None:
-        """Prepare for tables with a prefix; with a `dsn` the self-test also asks that server."""
+        """Prepare for tables with a prefix; with a `dsn` the self-test also queries that server."""
         if not _PREFIX.fullmatch(prefix):
             raise ConfigError(
                 f"prefix={prefix!r}: expected lower-case letters, digits and _, no digit first, at most 40"

@@ -15,7 +15,7 @@ from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.top_k import top_k
 
 USERS, LENGTH, SEED = 100, 20, 0
-TOLERANCE = 1e-6  # of |z_u| |z_i|, the size that the rounding of an inner product in 32 bits goes with
+TOLERANCE = 1e-6  # of |z_u| |z_i|, with which the rounding error of a 32-bit inner product scales
 
 
 class SelfTest(NamedTuple):

@@ -97,7 +97,7 @@ class NumpyArrays(Target):
 
 
 class FaissIndex(NumpyArrays):
-    """items.faiss, an exact inner-product index (IndexFlatIP); users.npy, the queries to ask it; the ids of both."""
+    """items.faiss, an exact inner-product index (IndexFlatIP); users.npy, the queries for it; the ids of both."""
 
     name = "faiss"
     files = ("items.faiss", "users.npy", "user_ids.parquet", "item_ids.parquet")

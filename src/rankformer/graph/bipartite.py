@@ -96,9 +96,9 @@ class BipartiteGraph:
 
     def distinct(self) -> "BipartiteGraph":
         """Return the graph with one edge in place of parallel ones."""
-        pairs = self.interaction_matrix().tocoo()
+        matrix = self.interaction_matrix().tocoo()
         size, dtype = (self.num_users, self.num_items), self.pattern.dtype
-        return BipartiteGraph.from_pairs(pairs.row, pairs.col, *size, device=self.device, dtype=dtype)
+        return BipartiteGraph.from_pairs(matrix.row, matrix.col, *size, device=self.device, dtype=dtype)
 
     @property
     def num_edges(self) -> int:

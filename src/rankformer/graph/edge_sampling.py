@@ -1,7 +1,7 @@
-"""Random graphs drawn from a graph by a score per place: what GFormer masks, rebuilds and compares.
+"""Random graphs drawn from a graph by a score per entry: what GFormer masks, rebuilds and compares.
 
-Places are drawn without replacement, one after the other with chances in proportion to weights w_e. The k largest of
-log w_e + Gumbel noise have that very law, so one pass and one selection do it. Everything is drawn on the CPU from the
+Entries are drawn without replacement, one after the other with chances in proportion to weights w_e. The k largest of
+log w_e + Gumbel noise are such a draw, so one pass and one selection do it. Everything is drawn on the CPU from the
 generator that is handed in.
 """
 
@@ -14,37 +14,37 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.entries import Entries, SparseMatrix
 
-_FLOOR = 0.001  # every place can become part of the rationale
+_FLOOR = 0.001  # every entry can become part of the rationale
 
 
 @dataclass(frozen=True)
 class SamplingShares:
     """How large the drawn graphs are."""
 
-    encoder: float  # share of all places that the encoder's graph keeps
-    view: float  # share that the rationale and its complement keep each
-    decoder: float  # new pairs of the decoder's graph, per place
-    extra: float  # node ids from kept places in the pool of those pairs, per dropped place
+    encoder: float  # fraction of the entries that the encoder's graph keeps
+    view: float  # fraction that the rationale and its complement keep each
+    decoder: float  # random pairs in the decoder's graph, per entry
+    extra: float  # node ids from kept entries in the pool of those pairs, per dropped entry
 
 
 @dataclass(frozen=True, eq=False)
 class SampledGraphs:
     """The graphs of one draw; all but the decoder's are scaled, and all have a loop at every node."""
 
-    encoder: SparseMatrix  # most places, those of high attention dropped more often
-    decoder: Entries  # the kept places, and random pairs of the nodes of dropped ones
-    rationale: SparseMatrix  # few places, those of high attention preferred
-    complement: SparseMatrix  # few places, those of low attention preferred
+    encoder: SparseMatrix  # most entries, those of high attention dropped more often
+    decoder: Entries  # the kept entries, and random pairs of the nodes of dropped ones
+    rationale: SparseMatrix  # few entries, those of high attention preferred
+    complement: SparseMatrix  # few entries, those of low attention preferred
 
 
-def widened(graph: BipartiteGraph, share: float, generator: torch.Generator) -> Entries:
-    """Return the graph's places both ways, a loop at every node, and random pairs both ways.
+def widened(graph: BipartiteGraph, added: float, generator: torch.Generator) -> Entries:
+    """Return the graph's entries both ways, a loop at every node, and random pairs both ways.
 
-    There are `share` random pairs per place of graph and loops. Their two nodes are rows and columns of places, drawn
+    There are `added` random pairs per entry of graph and loops. Their two nodes are rows and columns of entries, drawn
     independently: popular nodes come more often, and any two nodes may be joined. Duplicate interactions count once.
     """
     own, _ = _with_loops(graph.owners, graph.neighbours, graph.num_nodes)
-    count = math.floor(share * len(own))
+    count = math.floor(added * len(own))
     left, right = _some(own.rows, count, generator), _some(own.columns, count, generator)
     rows, columns = torch.cat([own.rows, left, right]), torch.cat([own.columns, right, left])
     return Entries.merged(rows, columns, graph.num_nodes)[0]
@@ -53,7 +53,7 @@ def widened(graph: BipartiteGraph, share: float, generator: torch.Generator) -> 
 def sample_graphs(
     entries: Entries, attention: Tensor, shares: SamplingShares, generator: torch.Generator
 ) -> SampledGraphs:
-    """Return one draw of all four graphs from places with an attention (nnz,), whose type the scaled values get."""
+    """Return one draw of all four graphs from entries with an attention (nnz,), whose type the scaled values get."""
     low, high = -attention, (attention + _FLOOR).log()
     kept = weighted_choice(low, math.floor(shares.encoder * len(entries)), generator)
     few = math.floor(shares.view * len(entries))
@@ -66,7 +66,7 @@ def sample_graphs(
 
 
 def weighted_choice(log_weights: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return a mask (nnz,) of `count` places drawn without replacement, chances in proportion to exp(log_weights)."""
+    """Return a mask (nnz,) of `count` entries drawn without replacement, chances in proportion to exp(log_weights)."""
     # -log of an exponential variate is a Gumbel variate; float64 leaves no ties.
     noise = torch.empty(len(log_weights), dtype=torch.float64).exponential_(generator=generator).log_()
     chosen = torch.zeros(len(log_weights), dtype=torch.bool)
@@ -75,18 +75,18 @@ def weighted_choice(log_weights: Tensor, count: int, generator: torch.Generator)
 
 
 def scaled(entries: Entries, chosen: Tensor, dtype: torch.dtype = torch.float32) -> SparseMatrix:
-    """Return D^-1/2 M D^-1/2 for M the chosen places plus identity, D its row sums.
+    """Return D^-1/2 M D^-1/2 for M the chosen entries plus identity, D its row sums.
 
-    A chosen place on the diagonal makes it 2. Each direction of a pair is chosen for itself: M need not be symmetric.
+    A chosen entry on the diagonal makes it 2. Each direction of a pair is chosen separately: M need not be symmetric.
     """
-    places, counts = _with_loops(entries.rows[chosen], entries.columns[chosen], entries.num_nodes)
-    shrink = torch.segment_reduce(counts, "sum", offsets=places.ptr, initial=0.0).rsqrt()
-    values = counts * shrink[places.rows] * shrink[places.columns]
-    return SparseMatrix(places, values.to(dtype))
+    joined, counts = _with_loops(entries.rows[chosen], entries.columns[chosen], entries.num_nodes)
+    shrink = torch.segment_reduce(counts, "sum", offsets=joined.ptr, initial=0.0).rsqrt()
+    values = counts * shrink[joined.rows] * shrink[joined.columns]
+    return SparseMatrix(joined, values.to(dtype))
 
 
 def _decoder(entries: Entries, kept: Tensor, shares: SamplingShares, generator: torch.Generator) -> Entries:
-    """Return the kept places, loops, and pairs, both ways, of ids from dropped places and some from kept ones."""
+    """Return the kept entries, loops, and pairs, both ways, of ids from dropped entries and some from kept ones."""
     loops = torch.arange(entries.num_nodes).to(entries.rows)
     extra = math.floor(shares.extra * (len(entries) - int(kept.sum())))
     count = math.floor(shares.decoder * len(entries))

@@ -1,11 +1,11 @@
-"""A set of places in a square matrix over the nodes, sorted once by row and once by column, and its sparse products.
+"""A set of entries of a square matrix over the nodes, sorted once by row and once by column, and its sparse products.
 
-`BipartiteGraph` is the fixed, symmetric set of the training pairs; here any two nodes may be joined, one way or both
-ways. With a value per place (values in row order), X of one row per node:
+`BipartiteGraph` is the fixed, symmetric set of the training interactions; here any two nodes may be joined, one way or
+both ways. With a value per entry (values in row order), X of one row per node:
 
     entry_dot(P, Q)_e          = p_row(e) . q_column(e)                        SDDMM
-    entry_sum(w, X)_r          = sum_{places e in row r} w_e x_column(e)       SpMM with the matrix
-    entry_sum_back(w, X)_c     = sum_{places e in column c} w_e x_row(e)       SpMM with its transpose
+    entry_sum(w, X)_r          = sum_{entries e in row r} w_e x_column(e)      SpMM with the matrix
+    entry_sum_back(w, X)_c     = sum_{entries e in column c} w_e x_row(e)      SpMM with its transpose
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from rankformer.graph.sparse_ops import bag_sum
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Distinct places (row, column) of an N x N matrix.
+    """Distinct entries (row, column) of an N x N matrix.
 
     Attributes:
-        ptr: (N+1,) where each row's places start.
-        rows: (nnz,) row of each place, sorted.
-        columns: (nnz,) column of each place, sorted within its row.
-        column_ptr: (N+1,) where each column's places start in column order.
-        column_rows: (nnz,) row of each place, in column order.
-        order: (nnz,) the number in row order of each place in column order.
-        pattern: the sparse CSR tensor of these places, which `entry_dot` fills.
+        ptr: (N+1,) where each row's entries start.
+        rows: (nnz,) row of each entry, sorted.
+        columns: (nnz,) column of each entry, sorted within its row.
+        column_ptr: (N+1,) where each column's entries start in column order.
+        column_rows: (nnz,) row of each entry, in column order.
+        order: (nnz,) the number in row order of each entry in column order.
+        pattern: the sparse CSR tensor of these entries, which `entry_dot` fills.
     """
 
     ptr: Tensor
@@ -44,11 +44,11 @@ class Entries:
 
     @classmethod
     def merged(cls, rows: Tensor, columns: Tensor, num_nodes: int) -> tuple["Entries", Tensor]:
-        """Return the distinct places of a list (k,) of rows and columns, and how often each occurs, (nnz,) float64."""
-        # SciPy's conversions are counting sorts: a tenth of the time of sorting one key per place.
-        places, device = (rows.cpu().int().numpy(), columns.cpu().int().numpy()), rows.device
+        """Return the distinct entries of a list (k,) of rows and columns, and how often each occurs, (nnz,) float64."""
+        # SciPy's conversions are counting sorts: a tenth of the time of sorting one key per entry.
+        indices, device = (rows.cpu().int().numpy(), columns.cpu().int().numpy()), rows.device
         shape = num_nodes, num_nodes
-        by_row = scipy.sparse.coo_array((np.ones(len(places[0])), places), shape=shape).tocsr()
+        by_row = scipy.sparse.coo_array((np.ones(len(indices[0])), indices), shape=shape).tocsr()
         numbers = np.arange(by_row.nnz, dtype=np.int32)
         by_column = scipy.sparse.csr_array((numbers, by_row.indices, by_row.indptr), shape=shape).tocsc()
         owners = np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(by_row.indptr))
@@ -67,7 +67,7 @@ class Entries:
 
 
 def entry_dot(entries: Entries, left: Tensor, right: Tensor) -> Tensor:
-    """Return left_row . right_column of every place, (nnz,); both (N, d)."""
+    """Return left_row . right_column of every entry, (nnz,); both (N, d)."""
     pattern = entries.pattern if entries.pattern.dtype == left.dtype else entries.pattern.to(left.dtype)
     torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0, out=pattern)
     return pattern.values().clone()
@@ -85,7 +85,7 @@ def entry_sum_back(entries: Entries, values: Tensor, rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """Fixed values (nnz,), in row order, at given places."""
+    """Fixed values (nnz,), in row order, at given entries."""
 
     entries: Entries
     values: Tensor

@@ -2,9 +2,9 @@
 
 A negative of user u is uniform over the f_u items that u touches nowhere in training, drawn without retries:
 
-1. Draw an item uniform over all m. It is nearly always free; a hashed table of the training pairs tells for most draws
-   at the cost of one look-up, a binary search for the few that the table cannot clear.
-2. If it is one of the user's own, draw instead a rank r uniform in 0..f_u-1 and take the r-th free item. With
+1. Draw an item uniform over all m. It is nearly always free; a hash table of the training interactions decides most
+   draws with one look-up, a binary search the others.
+2. If it is one of the user's items, draw instead a rank r uniform in 0..f_u-1 and take the r-th free item. With
    p_0 < p_1 < ... the user's distinct items, p_t - t items before p_t are free, so that is r + #{t : p_t - t <= r}.
 
 Step 1 yields each free item with chance 1/m and fails with chance (m - f_u)/m, so in all each has chance
@@ -32,9 +32,9 @@ class NegativeSampler:
         graph: the training interactions.
         free_items: (n,) f_u, how many items each user has not touched.
         first: (n,) where each user's entries start in `pairs` and `ranks`.
-        pairs: sorted u m + p_t over the distinct pairs.
+        pairs: sorted u m + p_t over the distinct interactions.
         ranks: sorted u (m + 1) + p_t - t over the same.
-        table: a power of two of slots, true where the hash of some pair falls.
+        table: a power of two of slots, true where an interaction is hashed to.
     """
 
     graph: BipartiteGraph

@@ -1,4 +1,4 @@
-"""The sparse primitives everything rests on: SDDMM (edge value from two rows) and SpMM (row from edge values).
+"""The sparse primitives of all layers: SDDMM (edge value from two rows) and SpMM (row from edge values).
 
 Over all n+m nodes, rows stacked users first:
 
@@ -24,7 +24,7 @@ def edge_dot(graph: BipartiteGraph, left: Tensor, right: Tensor, add_to: Tensor 
     """
     n = graph.num_users
     if graph.num_edges > n * graph.num_nodes:
-        # Torch's sparse tensors hold at most rows x columns values; with that many repeats the full product is smaller.
+        # Torch's sparse tensors hold at most rows x columns values; beyond that the full product is smaller.
         full = (left[:n] @ right.T)[graph.edge_users, graph.edge_items]
         return full if add_to is None else add_to.add_(full)
     pattern = graph.pattern if graph.pattern.dtype == left.dtype else graph.pattern.to(left.dtype)
@@ -45,8 +45,8 @@ def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
 
 def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
-    # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that ask for a
-    # gradient would send it down a slower path that prepares its own backward, hence the detach.
+    # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that
+    # require a gradient would take a slower path that prepares a backward pass, hence the detach.
     return embedding_bag(
         indices, rows.detach(), ptr, mode="sum", per_sample_weights=weights.detach(), include_last_offset=True
     )

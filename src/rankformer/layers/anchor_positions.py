@@ -1,11 +1,11 @@
-"""Where a node stands in the graph, told by how far it is from a few anchor nodes.
+"""Positions of nodes in the graph, given by their distances to a few anchor nodes.
 
 With anchors t_1..t_a and S_jv = 1 / (dist(t_j, v) + 1), 0 where v cannot be reached, a layer with W = [W1 W2] and b is
 
     out_v = mean_j (W1 S_jv x_{t_j} + W2 x_v + b) = W1 (1/a sum_j S_jv x_{t_j}) + W2 x_v + b
 
 The right-hand form takes O(N a d) time and O(N (a + d)) memory. The official code of GFormer tiles and reshapes x where
-x_v should stand, so that it adds W2 times the mean of the a rows x_{(v a + j) mod N}: `self_feature="official"`.
+x_v should be, so that it adds W2 times the mean of the a rows x_{(v a + j) mod N}: `self_feature="official"`.
 """
 
 from typing import Literal, NamedTuple
@@ -48,16 +48,16 @@ def distances(graph: BipartiteGraph, nodes: NDArray[np.int64]) -> NDArray[np.flo
 class PositionLayer(nn.Module):
     """One such layer of dimension d, with its W (d, 2d) and b (d,), initialized as torch does a linear layer."""
 
-    def __init__(self, width: int, generator: torch.Generator, self_feature: SelfFeature = "correct") -> None:
+    def __init__(self, dim: int, generator: torch.Generator, self_feature: SelfFeature = "correct") -> None:
         super().__init__()
-        self.linear = uniform_linear(2 * width, width, generator)
+        self.linear = uniform_linear(2 * dim, dim, generator)
         self.self_feature = self_feature
 
     def forward(self, rows: Tensor, anchors: Anchors) -> Tensor:
         from_anchors, from_self = self.linear.weight.chunk(2, dim=1)
         at_anchors = linear(rows[anchors.nodes], from_anchors) / len(anchors.nodes)
-        own = rows if self.self_feature == "correct" else window_means(rows, len(anchors.nodes))
-        return linear(own, from_self, self.linear.bias) + anchors.nearness.to(rows.dtype) @ at_anchors
+        at_self = rows if self.self_feature == "correct" else window_means(rows, len(anchors.nodes))
+        return linear(at_self, from_self, self.linear.bias) + anchors.nearness.to(rows.dtype) @ at_anchors
 
 
 def window_means(rows: Tensor, length: int) -> Tensor:

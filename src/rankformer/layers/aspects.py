@@ -1,4 +1,4 @@
-"""The arithmetic on 0/1 rows and aspect latents that DualVAE's training and its answers share.
+"""The arithmetic on 0/1 rows and aspect latents that DualVAE uses in training and in scoring.
 
 A row of the matrix X of training interactions is the set of a user's distinct items, or of an item's distinct users.
 With z_a (b, d) latents of some entities and B_a (m, d) those of the opposite side, f the decoders, for each aspect a:
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def weighted_bags(columns: Tensor, ptr: Tensor, table: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[r]:ptr[r+1] of weights[a, columns_k] table[columns_k], (A, b, h).
 
-    The columns (nnz,) stand row after row, each row from its ptr (b + 1,) on; table is (m, h), weights (A, m).
+    The columns (nnz,) are sorted by row, each row from its ptr (b + 1,) on; table is (m, h), weights (A, m).
     """
     return torch.stack(
         [
@@ -84,9 +84,9 @@ class BinaryRows(NamedTuple):
 
     def where(self, chosen: Tensor) -> "BinaryRows":
         """Return the same rows with the chosen ones of their entries alone, (nnz,) of booleans."""
-        places = torch.cat([chosen.new_zeros(1, dtype=torch.long), chosen.cumsum(0)])  # of entries that stay
+        positions = torch.cat([chosen.new_zeros(1, dtype=torch.long), chosen.cumsum(0)])  # of entries that stay
         order = self.order[chosen[self.order]]
-        return BinaryRows(places[self.ptr], self.rows[chosen], self.columns[chosen], places[order])
+        return BinaryRows(positions[self.ptr], self.rows[chosen], self.columns[chosen], positions[order])
 
 
 def weighted_rows(batch: BinaryRows, table: Tensor, weights: Tensor) -> Tensor:
@@ -106,13 +106,13 @@ class _WeightedRows(torch.autograd.Function):
         batch: BinaryRows = ctx.batch
         table, weights = ctx.saved_tensors
         grad = grads[0].contiguous()  # (A, b, h)
-        aspects, num_rows, width = grad.shape
+        aspects, num_rows, dim = grad.shape
         # One bag for each column that occurs, with an entry for every (row, aspect): sum of w[a, i] grad[a, r].
         distinct, counts = torch.unique_consecutive(batch.columns[batch.order], return_counts=True)
-        places = batch.rows[batch.order, None] + num_rows * torch.arange(aspects, device=grad.device)
+        positions = batch.rows[batch.order, None] + num_rows * torch.arange(aspects, device=grad.device)
         by_column = weights[:, batch.columns[batch.order]].T.reshape(-1)
         ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]) * aspects
-        sums = bag_sum(places.reshape(-1), grad.view(-1, width), ptr, by_column)
+        sums = bag_sum(positions.reshape(-1), grad.view(-1, dim), ptr, by_column)
         grad_table = torch.zeros_like(table).index_copy_(0, distinct, sums)
         grad_weights = None
         if ctx.needs_input_grad[2]:

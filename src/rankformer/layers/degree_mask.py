@@ -34,15 +34,15 @@ class DegreeMask(nn.Module):
         self.levels = nn.Parameter(torch.zeros(2, _NUM_BUCKETS if kind == "buckets" else 2))
 
     def initialize(self, graph: BipartiteGraph) -> None:
-        """Start from z = log(1 + degree) / log(1 + largest degree of the side), cut to 0.05..0.95.
+        """Set z = log(1 + degree) / log(1 + largest degree of the side), cut to 0.05..0.95.
 
-        The logarithmic form starts from slope 1 and z = 1/2 half-way up that scale.
+        The logarithmic form gets slope 1, and z = 1/2 half-way up that scale.
         """
         for side, degree in enumerate(graph.degree.tensor_split([graph.num_users])):
             top = math.log1p(degree.max().item())
             if self.kind == "buckets":
-                start = (_bucket_degrees().log1p() / max(top, 1e-9)).clamp(0.05, 0.95)
-                level = torch.logit((start - _MARGIN) / (1 - 2 * _MARGIN))
+                initial = (_bucket_degrees().log1p() / max(top, 1e-9)).clamp(0.05, 0.95)
+                level = torch.logit((initial - _MARGIN) / (1 - 2 * _MARGIN))
             else:
                 level = torch.tensor([1.0, -top / 2])
             with torch.no_grad():

@@ -13,7 +13,7 @@ and with D = dL/dY and V_a the gradient arriving at v_a, dot meaning elementwise
 
 The opposite side is constant. Columns are taken a block at a time, all aspects of a block together: forward and
 backward keep nothing of size b x m, the backward computes T and S anew from z and f(z), and the few (A, b, block)
-arrays stay in the cache. The likelihood is the sum over all places, x the entry and y of Y, eps = 1e-10, of
+arrays stay in the cache. The likelihood is the sum over all entries x of X and y of Y, eps = 1e-10, of
 
     poisson       x ln(y + eps) - y
     bernoulli     x ln(y + eps) + (1 - x) ln(1 - y + eps)
@@ -38,11 +38,11 @@ class Block(NamedTuple):
 
     columns: slice
     rows: Tensor  # (k,) row of each one
-    flat: Tensor  # (k,) its place in the block as one run of memory
+    flat: Tensor  # (k,) its index in the flattened block
 
 
 class Terms(NamedTuple):
-    """What a place contributes by its y, and the derivatives of that: where the entry is 0, and where it is 1."""
+    """What an entry contributes by its y, and the derivatives of that: where x is 0, and where x is 1."""
 
     zero: Callable[[Tensor], Tensor]
     one: Callable[[Tensor], Tensor]
@@ -77,9 +77,9 @@ POINTWISE = {
 
 
 class Likelihood:
-    """A likelihood of one batch: a sum over places of a function of each one's entry and reconstruction.
+    """A likelihood of one batch: a sum over entries of a function of each entry and its reconstruction.
 
-    Blocks are seen once for the value and once more for the slope, so that no (b, m) array stands.
+    Blocks are seen once for the value and once more for the slope, so that no (b, m) array is kept.
 
     Attributes:
         bounded: whether each aspect's logits pass through a sigmoid.
@@ -97,7 +97,7 @@ class Likelihood:
         self._sums.append(self.terms.zero(y).sum() + (self.terms.one(ones) - self.terms.zero(ones)).sum())
 
     def total(self) -> Tensor:
-        """Return the sum over all places, once every block was added."""
+        """Return the sum over all entries, once every block was added."""
         return torch.stack(self._sums).sum()
 
     def slope(self, y: Tensor, block: Block) -> Tensor:
@@ -127,13 +127,13 @@ class Multinomial(Likelihood):
         rows, y = (torch.cat(parts) for parts in zip(*self._ones, strict=True))
         self._norm = torch.stack(self._norms).logsumexp(0)  # (b,)
         p = (y - self._norm[rows]).exp()
-        self._share = torch.zeros_like(self._norm).index_add_(0, rows, p / (p + _EPSILON))  # (b,) sum_k g_k p_k
+        self._mean = torch.zeros_like(self._norm).index_add_(0, rows, p / (p + _EPSILON))  # (b,) sum_k g_k p_k
         return (p + _EPSILON).log_().sum()
 
     def slope(self, y: Tensor, block: Block) -> Tensor:
         p = (y - self._norm[:, None]).exp_()
         ones = p.view(-1)[block.flat]
-        slope = p.mul_(-self._share[:, None])
+        slope = p.mul_(-self._mean[:, None])
         slope.view(-1)[block.flat] += ones / (ones + _EPSILON)
         return slope
 
@@ -187,7 +187,7 @@ class _Decode(torch.autograd.Function):
         z, decoded, attention = ctx.saved_tensors
         other: Opposite = ctx.other
         rule: Likelihood = ctx.rule
-        share = torch.zeros_like(z[0, 0, 0]) if grads[0] is None else grads[0] / ctx.rows.num_rows
+        scale = torch.zeros_like(z[0, 0, 0]) if grads[0] is None else grads[0] / ctx.rows.num_rows
         grad_v = grads[1]
         grad_z, grad_decoded = torch.zeros_like(z), torch.zeros_like(decoded)
         grad_attention = torch.zeros_like(attention) if ctx.needs_input_grad[2] else None
@@ -198,7 +198,7 @@ class _Decode(torch.autograd.Function):
             s = torch.baddbmm(t, z, latents.mT)
             if rule.bounded:
                 s.sigmoid_()
-            slope = rule.slope(mix_aspects(s, w), block).mul_(share)  # (b, B)
+            slope = rule.slope(mix_aspects(s, w), block).mul_(scale)  # (b, B)
             grad = slope.expand_as(s) if grad_v is None else torch.baddbmm(slope, grad_v, latents.mT)  # dR
             if grad_attention is not None:
                 grad_attention[:, at] = (grad * s).sum(1)

@@ -1,11 +1,11 @@
-"""Attention along given places of a matrix: every node attends to the columns of its row, in several heads.
+"""Attention along given entries of a matrix: every node attends to the columns of its row, in several heads.
 
-    s_e,h = clip(q_r . k_c, -10, 10)          place e = (r, c), head h on its own slice of width d/H of q, k, v
-    p_e,h = exp(s_e,h) / (sum over the places of row r of exp(s) + 1e-8)
+    s_e,h = clip(q_r . k_c, -10, 10)          entry e = (r, c), head h has d/H of the dimensions of q, k, v
+    p_e,h = exp(s_e,h) / (sum over the entries of row r of exp(s) + 1e-8)
     o_r,h = sum_e p_e,h v_c                   the heads side by side: (N, d)
 
-Nodes are projected once, before places are looked at. Each head is worked on for itself: its N x d/H rows are small
-enough to stay in the processor's cache while all places read them. Backward, with g the gradient of o:
+Nodes are projected once, before entries are read. Heads are computed one by one: the N x d/H rows of a head are small
+enough to stay in the processor's cache while all entries read them. Backward, with g the gradient of o:
 
     dp_e = g_r . v_c,   ds_e = p_e (dp_e - g_r . o_r) where s was not clipped      (over a row, sum p dp = g_r . o_r)
     dq_r = sum_e ds_e k_c,   dk_c = sum_e ds_e q_r,   dv_c = sum_e p_e g_r
@@ -29,10 +29,10 @@ _TINY = 1e-8
 class EdgeAttention(nn.Module):
     """The learned projections W_q, W_k, W_v of one such layer, (d, d) each, drawn from Xavier's uniform range."""
 
-    def __init__(self, width: int, num_heads: int, generator: torch.Generator) -> None:
+    def __init__(self, dim: int, num_heads: int, generator: torch.Generator) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.query, self.key, self.value = (xavier_linear(width, width, generator) for _ in range(3))
+        self.query, self.key, self.value = (xavier_linear(dim, dim, generator) for _ in range(3))
 
     def project(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of (N, d) rows, by heads: (H, N, d/H) each."""

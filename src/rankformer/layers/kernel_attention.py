@@ -62,7 +62,7 @@ def mean_attention(queries: Tensor, sums: Tensor, norms: Tensor) -> Tensor:
 
 
 class _MeanAttention(torch.autograd.Function):
-    """Scaling f before the product keeps every temporary F wide. With t_s = 1 / (S f . o_s) and A_s = G U_s^T:
+    """Scaling f before the product keeps every temporary N x F. With t_s = 1 / (S f . o_s) and A_s = G U_s^T:
 
     gU_s = (t_s f)^T G,   q_s = -S t_s^2 (f . A_s) is the gradient at f . o_s,   go_s = f^T q_s,
     gf = sum_s t_s A_s + q_s o_s^T.
@@ -70,24 +70,24 @@ class _MeanAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, sums: Tensor, norms: Tensor) -> Tensor:
-        shares = (queries @ norms.T).mul_(len(norms)).reciprocal_()  # (N, S) t
+        scales = (queries @ norms.T).mul_(len(norms)).reciprocal_()  # (N, S) t
         out = queries.new_zeros(len(queries), sums.shape[2])
-        for share, total in zip(shares.unbind(1), sums.unbind(0), strict=True):
-            out.addmm_(queries * share[:, None], total)
-        ctx.save_for_backward(queries, sums, norms, shares)
+        for scale, total in zip(scales.unbind(1), sums.unbind(0), strict=True):
+            out.addmm_(queries * scale[:, None], total)
+        ctx.save_for_backward(queries, sums, norms, scales)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        queries, sums, norms, shares = ctx.saved_tensors
+        queries, sums, norms, scales = ctx.saved_tensors
         grad, count = grads[0], len(norms)
-        grad_queries, grad_sums, through_norms = torch.zeros_like(queries), torch.empty_like(sums), shares.square()
+        grad_queries, grad_sums, through_norms = torch.zeros_like(queries), torch.empty_like(sums), scales.square()
         scratch = torch.empty_like(queries)
-        for sample, (share, total) in enumerate(zip(shares.unbind(1), sums.unbind(0), strict=True)):
+        for sample, (scale, total) in enumerate(zip(scales.unbind(1), sums.unbind(0), strict=True)):
             through = grad @ total.T  # (N, F)
-            grad_queries.addcmul_(through, share[:, None])
+            grad_queries.addcmul_(through, scale[:, None])
             through_norms[:, sample] *= row_dot(queries, through, scratch=scratch) * -count
-            grad_sums[sample] = torch.mul(queries, share[:, None], out=scratch).T @ grad
+            grad_sums[sample] = torch.mul(queries, scale[:, None], out=scratch).T @ grad
         return grad_queries.addmm_(through_norms, norms), grad_sums, through_norms.T @ queries
 
 

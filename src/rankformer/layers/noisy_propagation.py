@@ -3,15 +3,15 @@
     E^(0) = z,   H = T E^(k-1),   E^(k) = H + eps sign(H) * rho        k = 1..K,   T = D^-1/2 A D^-1/2
     rho = r / |r| row by row,     r ~ Uniform(0, 1)^d, fresh in every layer of every step
 
-so that a row moves by eps within its own orthant, and a row of zeros stays. Two ends of the pass are offered, F the
-mean of E^(1)..E^(K) ("mean") or E^(K) itself ("last"), each beside C = E^(l*), the view it is contrasted with. Noise
+so that a row moves by eps within its orthant, and a row of zeros stays. The result F of the pass is either the
+mean of E^(1)..E^(K) ("mean") or E^(K) itself ("last"), each beside C = E^(l*), the contrastive view. Noise
 and sign are constants for the gradient: with c_k the weight of E^(k) in F,
 
     a_K = c_K G_F + [l* = K] G_C,   a_k = T a_{k+1} + c_k G_F + [l* = k] G_C,   dL/dz = T a_1
 
-That is K sparse products each way, and no layer is kept between them. A loss reads the rows of its batch and no
-others, so all that is asked for at `nodes` is computed there only: the last layer of a mean, its noise, and the first
-product of its backward pass, whose other rows are zero.
+That is K sparse products each way, and no layer is kept between them. A loss reads the rows of its batch only, so
+some steps are computed at `nodes` only: the last layer of a mean, its noise, and the first product of its backward
+pass, whose other rows are zero.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def noisy_propagation(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nod
     """Return F, and the view E^(l*) and z itself at the given nodes, (S, d) each.
 
     F is the mean of E^(1)..E^(K) at the nodes, (S, d), or the last E^(K) of all nodes, (n+m, d). The nodes, (S,) int64,
-    are distinct; in the last layer of a mean a node's noise goes by its position among them.
+    are distinct; in the last layer of a mean a node's noise depends on its position among them.
     """
     return _NoisyPass.apply(graph, z, nodes, layers, end == "mean")  # type: ignore[no-any-return, no-untyped-call]
 
@@ -93,7 +93,7 @@ class _NoisyPass(torch.autograd.Function):
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, nodes: Tensor, layers: NoisyLayers, average: bool) -> Rows:
         ctx.fixed = graph, nodes, layers, average
         weights = symmetric_weights(graph, z.dtype)
-        rows, mean, contrast = z.detach(), z.new_zeros(len(nodes), z.shape[1]), z
+        rows, mean, view = z.detach(), z.new_zeros(len(nodes), z.shape[1]), z
         for k in range(1, layers.num_layers + 1):
             here = average and k == layers.num_layers
             rows = _product_at(graph, weights, rows, nodes) if here else spmm(graph, weights, rows)
@@ -102,20 +102,20 @@ class _NoisyPass(torch.autograd.Function):
                 continue
             chosen = rows if here else rows.index_select(0, nodes)
             if k == layers.cl_layer:
-                contrast = chosen
+                view = chosen
             if average:
                 mean.add_(chosen, alpha=1 / layers.num_layers)
-        return mean if average else rows, contrast, z.detach().index_select(0, nodes)
+        return mean if average else rows, view, z.detach().index_select(0, nodes)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None, None]:
         graph, nodes, layers, average = ctx.fixed
-        g_final, g_contrast, g_start = grads
+        g_final, g_view, g_initial = grads
         weights = symmetric_weights(graph, g_final.dtype)
-        enters = {layers.cl_layer: g_contrast}  # by layer, the gradient that comes in at the nodes
+        enters = {layers.cl_layer: g_view}  # by layer, the gradient that comes in at the nodes
         if average:
-            share = g_final / layers.num_layers
-            enters = {k: share + enters[k] if k in enters else share for k in range(1, layers.num_layers + 1)}
+            part = g_final / layers.num_layers
+            enters = {k: part + enters[k] if k in enters else part for k in range(1, layers.num_layers + 1)}
             a = _product_of(graph, weights, enters[layers.num_layers], nodes)
         else:
             top = enters.get(layers.num_layers)
@@ -124,7 +124,7 @@ class _NoisyPass(torch.autograd.Function):
             if k in enters:
                 a.index_add_(0, nodes, enters[k])
             a = spmm(graph, weights, a)
-        return None, a.index_add_(0, nodes, g_start), None, None, None
+        return None, a.index_add_(0, nodes, g_initial), None, None, None
 
 
 def _product_at(graph: BipartiteGraph, weights: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def _product_of(graph: BipartiteGraph, weights: Tensor, rows: Tensor, nodes: Ten
 
     All other nodes are sent to one row of zeros; S + 1 rows fit the cache where n+m do not.
     """
-    place = torch.full((graph.num_nodes,), len(nodes), dtype=graph.neighbours.dtype, device=nodes.device)
-    place[nodes] = torch.arange(len(nodes), dtype=place.dtype, device=nodes.device)
+    position = torch.full((graph.num_nodes,), len(nodes), dtype=graph.neighbours.dtype, device=nodes.device)
+    position[nodes] = torch.arange(len(nodes), dtype=position.dtype, device=nodes.device)
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-    return bag_sum(at_neighbours(graph, place), padded, graph.ptr, weights)
+    return bag_sum(at_neighbours(graph, position), padded, graph.ptr, weights)

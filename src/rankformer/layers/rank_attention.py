@@ -39,7 +39,7 @@ def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None
 
     Exact for alpha >= 2, for `negatives="none"` and without normalisation; otherwise the negative sums of Eq. 8 are
     clamped estimates (module docstring). Parallel edges weigh as in the reference; should a user's duplicates outnumber
-    its other items, exactness asks for alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without duplicates.
+    its other items, exactness needs alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without duplicates.
 
     Args:
         graph: the training interactions.
@@ -188,7 +188,7 @@ class _RankAttention(torch.autograd.Function):
         gn_e, gp_u = at_items(graph, gn), gp[:n]
         gq, sum_gn, s_gy_i = user_sums(graph, gw), user_sums(graph, gn_e), gy[n:].sum(0)
         # Gradient at omega+ through P: that of the user and of the item. Where no sign can change, gp and gn are one,
-        # and the edge's share joins that of gn.
+        # and the edge's part joins that of gn.
         if signs is None:
             sum_ga, ga_user = sum_gn + (graph.num_items - k.num_negatives) * gp_u, k.p * gp_u
         else:

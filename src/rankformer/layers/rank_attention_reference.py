@@ -13,10 +13,10 @@ def rank_attention_reference(
     """Return (1 - tau) z + tau R(z), Eq. 5, (n+m, d) with users first.
 
     A pair with c parallel edges counts c times among the positives and 1 - c times among the negatives, degrees
-    included, as the paper's code does; without repeats that is 1 or 0. Any alpha is exact here.
+    included, as the paper's code does; without duplicates that is 1 or 0. Any alpha is exact here.
 
     Args:
-        graph: the training pairs.
+        graph: the training interactions.
         z: (n+m, d) layer input, users first.
         weights: the terms of Omega; Eq. 6 by default.
         tau: step size.
@@ -69,6 +69,6 @@ def unit_rows(z: Tensor) -> Tensor:
 
 
 def safe_inverse(values: Tensor) -> Tensor:
-    """Return 1/x, and 0 (with no gradient) where x is 0: nothing divided by nothing contributes nothing."""
+    """Return 1/x, and 0 (with no gradient) where x is 0."""
     zero = values == 0
     return torch.where(zero, 0.0, 1.0 / torch.where(zero, 1.0, values))

@@ -24,10 +24,10 @@ class RankWeights:
         benchmark: whether b+ and b- (Eq. 7) are.
         alpha: the offset. From 2 on no absolute value in Eq. 8 is active and the linear form is exact; see
             `rank_attention` for what is approximated below.
-        negatives: what items the user has not touched do.
+        negatives: effect of the items outside the user's history.
         normalize: whether rows are divided by C (Eq. 8).
         floor: smallest value of the negative sums in C where the linear form estimates them. Chosen on validation
-            (experiments/LOG.md): smaller sums, which alpha = 0 has at a random start, are too noisy to divide by.
+            (experiments/LOG.md): smaller sums, as alpha = 0 and random embeddings give, are too noisy to divide by.
     """
 
     similarity: bool = True

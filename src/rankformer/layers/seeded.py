@@ -17,7 +17,7 @@ _FIRST_STREAM = 2**40  # beyond the edge numbers, whose negatives are drawn from
 def generator_of(seed: int, step: int, stream: int = 0) -> torch.Generator:
     """Return a fresh CPU generator that depends on the three numbers alone.
 
-    Steps count from 1, 0 is for what is drawn once; streams tell apart the users of randomness within one step.
+    Steps count from 1, 0 is for what is drawn once; streams separate the draws within one step.
     """
     counters = torch.tensor([2 * stream, 2 * stream + 1]) + _FIRST_STREAM
     high, low = random_bits(seed, step, counters).tolist()

@@ -56,8 +56,8 @@ def simple_attention_reference(kind: Kind, q: Tensor, k: Tensor, v: Tensor, norm
         weights = torch.sigmoid(products)
     else:
         weights = products + (1 if kind == "difformer" else len(q) * torch.eye(len(q), dtype=q.dtype, device=q.device))
-    shares = weights / weights.sum(2, keepdim=True)
-    return torch.einsum("hnm,mhj->nhj", shares, v.expand(-1, len(weights), -1))
+    weights = weights / weights.sum(2, keepdim=True)
+    return torch.einsum("hnm,mhj->nhj", weights, v.expand(-1, len(weights), -1))
 
 
 def scaled(rows: Tensor, norm: Norm) -> Tensor:
@@ -114,13 +114,13 @@ class SimpleAttention(nn.Module):
     """
 
     def __init__(
-        self, kind: Kind, width: int, heads: int, use_weight: bool, norm: Norm, generator: torch.Generator
+        self, kind: Kind, dim: int, heads: int, use_weight: bool, norm: Norm, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.kind, self.norm, self.heads = kind, norm, heads
-        self.query = uniform_linear(width, heads * width, generator)
-        self.key = uniform_linear(width, heads * width, generator)
-        self.value = uniform_linear(width, heads * width, generator) if use_weight else None
+        self.query = uniform_linear(dim, heads * dim, generator)
+        self.key = uniform_linear(dim, heads * dim, generator)
+        self.value = uniform_linear(dim, heads * dim, generator) if use_weight else None
 
     def forward(self, rows: Tensor) -> Tensor:
         if self.kind != "sigmoid" and self.norm == "frobenius":
@@ -145,8 +145,8 @@ class SimpleAttention(nn.Module):
 
     def weights(self) -> HeadWeights:
         """Return the projections as tensors."""
-        width = self.query.in_features
-        unit = torch.eye(width + 1, width, dtype=self.query.weight.dtype, device=self.query.weight.device)[:, None]
+        dim = self.query.in_features
+        unit = torch.eye(dim + 1, dim, dtype=self.query.weight.dtype, device=self.query.weight.device)[:, None]
         value = unit if self.value is None else self._by_head(self.value)
         return HeadWeights(self._by_head(self.query), self._by_head(self.key), value)
 

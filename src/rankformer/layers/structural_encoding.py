@@ -1,4 +1,4 @@
-"""Where a node stands in the interaction matrix: rows from its singular value decomposition."""
+"""Structural encoding of nodes: the truncated singular value decomposition of the interaction matrix."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 
 _SMALL_SIDE = 512  # up to here the full decomposition is cheaper than iterating
-_ZERO = 1e-6  # singular values below this share of the largest are rounding
+_ZERO = 1e-6  # singular values below this fraction of the largest are rounding
 
 
 def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalized: bool = False) -> Tensor:
@@ -22,8 +22,8 @@ def structural_encoding(graph: BipartiteGraph, dim: int, seed: int, *, normalize
     """
     matrix = graph.interaction_matrix(count_duplicates=True).astype(np.float64)
     if normalized:
-        places, degree = matrix.tocoo(), graph.degree.cpu().numpy()
-        matrix.data /= np.sqrt(degree[places.row] * degree[graph.num_users + places.col])
+        entries, degree = matrix.tocoo(), graph.degree.cpu().numpy()
+        matrix.data /= np.sqrt(degree[entries.row] * degree[graph.num_users + entries.col])
     values, items = _right_singular(matrix, min(dim, *matrix.shape), seed)
     found = values > _ZERO * values.max()
     values, items = values[found], items[:, found]

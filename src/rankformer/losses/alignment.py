@@ -1,7 +1,7 @@
 """Alignment and uniformity of unit vectors: a loss without negatives.
 
 Wang et al., "Towards Representation Alignment and Uniformity in Collaborative Filtering", KDD 2022 (DirectAU). For a
-batch of B pairs and unit rows y:
+batch of B interactions and unit rows y:
 
     align = mean_b |y_u - y_i|^2 = 2 - 2 mean_b cos(u_b, i_b)
     uni   = log( mean over the B (B-1) / 2 pairs of rows of exp(-2 |y_b - y_c|^2) ),   on either side of the batch
@@ -40,9 +40,9 @@ def uniformity(rows: Tensor, counts: Tensor) -> Tensor:
 
 
 class _PairSum(torch.autograd.Function):
-    """sum_{v != w} c_v c_w exp(4 y_v . y_w), whose gradient 8 c_v sum_w c_w exp(4 y_v . y_w) y_w falls off on the way.
+    """sum_{v != w} c_v c_w exp(4 y_v . y_w), whose gradient 8 c_v sum_w c_w exp(4 y_v . y_w) y_w is computed too.
 
-    Each block of rows meets itself and the rows after it; what it finds there counts for both.
+    Each block of rows is compared with itself and the rows after it; each product counts for both.
     """
 
     @staticmethod

@@ -29,7 +29,7 @@ class Views(NamedTuple):
     """Embeddings of the same nodes: final (F), of the contrastive view (C), and as learned, (S, d) each."""
 
     final: Tensor
-    contrast: Tensor
+    contrastive: Tensor
     table: Tensor
 
 
@@ -83,8 +83,8 @@ def contrastive_loss(batch: BatchNodes, views: Views, settings: Any) -> Tensor:
     if settings.cl_weight == 0:
         return loss
     for anchors in (batch.users, batch.items):
-        contrast = info_nce(views.final[anchors], views.contrast[anchors], settings.cl_temperature)
-        loss = loss + settings.cl_weight * contrast
+        nce = info_nce(views.final[anchors], views.contrastive[anchors], settings.cl_temperature)
+        loss = loss + settings.cl_weight * nce
     return loss
 
 
@@ -97,7 +97,7 @@ def _final_norms(triples: Triples, final: Tensor) -> Tensor:
 
 
 def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
-    """Return NCE(X, Y), the mean cross entropy of picking each anchor's own candidate by cosine; both are (N, d).
+    """Return NCE(X, Y), the mean cross entropy of picking each anchor's candidate by cosine; both are (N, d).
 
     One-directional: anchors choose among candidates, of which row a is the positive of anchor a and the others are its
     negatives. Both get gradients; the length of a row does not matter, and a row of zeros has similarity 0 with all and

@@ -1,4 +1,4 @@
-"""Two terms of the loss of variational autoencoders with several latents: KL divergence, and contrast of aspects."""
+"""Two terms of the loss of variational autoencoders with several latents: KL divergence and contrastive loss."""
 
 import torch
 from torch import Tensor

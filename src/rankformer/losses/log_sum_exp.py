@@ -45,9 +45,9 @@ class _WeightedLogSumExp(torch.autograd.Function):
             raised = (scores if largest <= _SAFE else scores.sub_(shift)).exp_()
             sums = raised.sum(1)
             total += torch.dot(w, sums.log() + shift[:, 0])
-            share = (w / sums)[:, None]
-            grad_queries[part] = (raised @ keys).mul_(share)
-            grad_keys.addmm_(raised.T, x * share)
+            scale = (w / sums)[:, None]
+            grad_queries[part] = (raised @ keys).mul_(scale)
+            grad_keys.addmm_(raised.T, x * scale)
         ctx.save_for_backward(grad_queries, grad_keys)
         return total
 

@@ -115,7 +115,7 @@ class Model(ABC):
         Args:
             train: interactions to learn from.
             valid: interactions that choose the best epoch, over the same id maps; empty counts as none.
-            run_folder: where log and checkpoints go while training; without it nothing is written.
+            run_folder: where training log and checkpoints go; without it nothing is written.
             resume: continue from the checkpoint in `run_folder`, if there is one.
             on_event: called with each event of the training log, for progress displays.
         """
@@ -125,7 +125,7 @@ class Model(ABC):
 
     @property
     def recommender(self) -> Recommender:
-        """What answers, once the model is fitted."""
+        """The recommender of the fitted model."""
         if self._recommender is None:
             raise ConfigError(f"{type(self).__name__} is not fitted; call fit(train) or load(folder) first")
         return self._recommender

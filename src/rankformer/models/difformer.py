@@ -2,7 +2,7 @@
 
 Wu et al., "DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion", ICLR 2023.
 
-    start    y0 = dropout(relu(LN(x W + b)))
+    input    y0 = dropout(relu(LN(x W + b)))
     layer    o  = A(q, k) v,  q = y W_Q + b_Q,  k = y W_K + b_K,  v = y, or y W_V + b_V with use_weight
              p  = D^-1/2 (adjacency + I) D^-1/2 v
              t  = o + p,  or (1 - g) o + g p for a graph_weight g;  the mean over heads
@@ -45,13 +45,13 @@ class DIFFormerSettings(EncoderSettings):
     kernel: Literal["simple", "sigmoid"] = "simple"
     """Attention of version s, linear in the nodes, or of version a, which compares all pairs of at most 4096 nodes."""
     norm: Norm = "frobenius"
-    """What queries and keys are divided by: one norm over all nodes (the program), or each row's own (the formula)."""
+    """What queries and keys are divided by: one norm over all nodes (the program), or each row's norm (the formula)."""
     update_weight: float = Field(default=0.5, ge=0, le=1)
     """Weight alpha of a layer's result beside its input."""
     use_residual: bool = True
     """Whether a layer keeps 1 - alpha of its input (off: the result replaces it)."""
     use_source: bool = False
-    """Whether each layer adds the rows that the first layer started from."""
+    """Whether each layer adds the input of the first layer."""
     use_weight: bool = False
     """Whether values have weights of their own (off: they are the layer's input)."""
     use_graph: bool = True
@@ -80,7 +80,7 @@ class DiffusionLayer(nn.Module):
         self.dropout = dropout
 
     def forward(self, graph: BipartiteGraph, rows: Tensor, source: Tensor) -> Tensor:
-        """Return the next (N, h) rows, from those of the layer before and those that the first layer started from."""
+        """Return the next (N, h) rows, from those of the layer before and the input of the first layer."""
         settings = self.settings
         step = self.diffuse(graph, rows)
         if settings.use_source:
@@ -91,7 +91,7 @@ class DiffusionLayer(nn.Module):
         return result
 
     def diffuse(self, graph: BipartiteGraph, rows: Tensor) -> Tensor:
-        """Return what attention and graph bring to each node, before the residual, (N, h)."""
+        """Return attention plus graph convolution, before the residual, (N, h)."""
         settings = self.settings
         reached: Tensor = self.attention(rows)
         if not settings.use_graph:
@@ -110,13 +110,13 @@ class DIFFormerNetwork(EncoderNetwork):
                 f"for at most {MOST_NODES_OF_ALL_PAIRS}; use kernel='simple'"
             )
         super().__init__(num_users, num_items, settings)
-        generator, width = generator_of(settings.seed, step=0), settings.hidden_dim
-        first = uniform_linear(settings.embedding_dim, width, generator)
-        self.input = InputLayer(first, layer_norm(width, settings.use_layer_norm), self.dropout)
+        generator, dim = generator_of(settings.seed, step=0), settings.hidden_dim
+        first = uniform_linear(settings.embedding_dim, dim, generator)
+        self.input = InputLayer(first, layer_norm(dim, settings.use_layer_norm), self.dropout)
         self.layers = nn.ModuleList(
             DiffusionLayer(settings, self.dropout, generator) for _ in range(settings.num_layers)
         )
-        self.output = uniform_linear(width, settings.output_dim, generator)
+        self.output = uniform_linear(dim, settings.output_dim, generator)
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
         rows = source = self.input(self.table)

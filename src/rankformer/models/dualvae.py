@@ -23,7 +23,7 @@ users, whose attention is that of the last sampled beta; w* is the attention of 
 training data is folded in by encoding the history, and a training user's history gives the trained means back.
 
 Savings, all exact: the first layer is a sparse product; the second pass of a step is the encoder alone; attention and
-f of the opposite side are computed once per phase; no array of size b x m stands (`layers.dual_decoder`).
+f of the opposite side are computed once per phase; no array of size b x m is kept (`layers.dual_decoder`).
 
 Departures from the authors' program, which was the reference, the paper's text being out of reach: s >= 1e-6 under the
 logarithm; training stops on a validation part, while theirs runs all epochs. Users and items without an interaction,
@@ -67,7 +67,7 @@ from rankformer.training.settings import TrainingSettings
 
 _INITIAL, _NOISE, _REFRESH, _DROPOUT = range(4)  # streams of randomness
 # Of the initialization from factors. Logit and level are near those of a logistic fit on two datasets.
-_LOGIT = 6.0  # what factors add to the logit of a training pair, on average
+_LOGIT = 6.0  # what factors add to the logit of a training interaction, on average
 _RARER = 4.0  # by how much ones are rarer than on average where factors say nothing
 _INPUT_SIZE = 0.15  # size of what the activation sees: so near 0 it is almost linear
 _RANDOM_SCALE = 0.1  # of the random weights that stay beside the regression's
@@ -87,7 +87,7 @@ class DualVAESettings(
 ):
     """Hyperparameters of DualVAE; the defaults are what validation chose (experiments/LOG.md).
 
-    The authors' own: 500 epochs, learning_rate 1e-3, num_aspects 5, embedding_dim 20, hidden_dim and decoder_dim 40,
+    The authors': 500 epochs, learning_rate 1e-3, num_aspects 5, embedding_dim 20, hidden_dim and decoder_dim 40,
     kl_weight 1, row_scale sum, no dropout, initialization normal, no shuffle. An epoch is a pass over all items and all
     users, batch_size is of items or users, which are also each other's negatives in the contrastive loss.
     """
@@ -121,7 +121,7 @@ class DualVAESettings(
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Fraction of a row's entries that its encoder does not see in a training step."""
     initialization: Literal["normal", "least-squares"] = "least-squares"
-    """What the encoders start from: random weights, or weighted least-squares factors of the interaction matrix."""
+    """Initialization of the encoders: random weights, or weighted least-squares factors of the interaction matrix."""
 
     @model_validator(mode="after")
     def _factors_fit(self) -> Self:
@@ -153,8 +153,8 @@ class Side(nn.Module):
         self.table, self.bias = nn.Parameter(layer.weight.detach().T.contiguous()), layer.bias  # a row per column
         self.mean, self.scale = uniform_linear(h, d, generator), uniform_linear(h, d, generator)
         self.decoder = uniform_linear(d, settings.decoder_dim, generator)
-        start = (2 * torch.rand(a, d, generator=generator) - 1) / d**0.5
-        self.prototypes = nn.Parameter(start, requires_grad=settings.train_prototypes)
+        initial = (2 * torch.rand(a, d, generator=generator) - 1) / d**0.5
+        self.prototypes = nn.Parameter(initial, requires_grad=settings.train_prototypes)
         self.register_buffer("latents", 0.01 * torch.randn(a, size, d, generator=generator))
         self.activation = ACTIVATIONS[settings.activation]
         self.by_root, self.dropout = settings.row_scale == "root", settings.dropout
@@ -294,16 +294,16 @@ def _noise(like: Tensor, batch: Batch, stream: int) -> Tensor:
 
 
 def _initialize_from_factors(network: DualVAENetwork, graph: BipartiteGraph) -> None:
-    """Set the encoders so that the means are near least-squares factors, and their level near the share of ones."""
+    """Set the encoders so that the means are near least-squares factors, and their level near the density of X."""
     settings, n = network.settings, graph.num_users
-    width = min(settings.hidden_dim, settings.embedding_dim) - 1  # the last latent is the level's
-    factors = least_squares_factors(graph, width, network.seed, **LEAST_SQUARES)
+    dim = min(settings.hidden_dim, settings.embedding_dim) - 1  # the last latent is the level's
+    factors = least_squares_factors(graph, dim, network.seed, **LEAST_SQUARES)
     found = edge_dot(graph, factors, factors).mean().clamp(min=1e-12)
     sizes = [side.square().mean().clamp(min=1e-12) for side in (factors[:n], factors[n:])]
     even = (sizes[1] / sizes[0]) ** 0.25  # users and items of equal length
     users, items = ((_LOGIT / found).sqrt() * each for each in (factors[:n] * even, factors[n:] / even))
-    share = min(1.0, graph.num_edges / (n * graph.num_items))  # duplicates may be more than there are pairs
-    level = math.sqrt(math.log(_RARER / share))
+    density = min(1.0, graph.num_edges / (n * graph.num_items))  # duplicates may be more than there are pairs
+    level = math.sqrt(math.log(_RARER / density))
     with torch.no_grad():
         for own, target, other, sign in ((network.users, users, items, 1), (network.items, items, users, -1)):
             rows = own.rows(network._distinct(graph))
@@ -311,11 +311,11 @@ def _initialize_from_factors(network: DualVAENetwork, graph: BipartiteGraph) -> 
             sums = divided_by_root(sums, rows.ptr) if own.by_root else sums
             gram = sums.T @ sums
             gram.diagonal().add_(1e-3 * gram.diagonal().mean().clamp(min=1e-12))
-            regression = torch.linalg.solve(gram, sums.T @ target)  # (width, width)
+            regression = torch.linalg.solve(gram, sums.T @ target)  # (dim, dim)
             scale = _INPUT_SIZE / (sums @ regression).square().mean().sqrt().clamp(min=1e-6)
             # Each of the A aspects sees about 1/A of a row's sum.
-            own.table.mul_(_RANDOM_SCALE)[:, :width] = ((other @ regression) * (scale * settings.num_aspects)).cpu()
-            own.mean.weight.mul_(_RANDOM_SCALE)[:width, :width] += torch.eye(width) / scale.cpu()
+            own.table.mul_(_RANDOM_SCALE)[:, :dim] = ((other @ regression) * (scale * settings.num_aspects)).cpu()
+            own.mean.weight.mul_(_RANDOM_SCALE)[:dim, :dim] += torch.eye(dim) / scale.cpu()
             own.mean.bias.zero_()[-1] = sign * level
             own.scale.weight.mul_(_RANDOM_SCALE)
             own.scale.bias.zero_()[-1] = _SCALE_LOGIT

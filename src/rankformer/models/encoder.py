@@ -1,4 +1,4 @@
-"""What methods share that send a table of node embeddings through a neural network: input layer, dropout, decay.
+"""Parts of all methods that encode learned embeddings by a neural network: input layer, dropout, decay.
 
     z = encode(X),   L = BPR(z) + l2 on the embeddings of X that occur + weight_decay / 2 * |weights of the encoder|^2
 
@@ -39,8 +39,7 @@ class EncoderSettings(
 ):
     """Hyperparameters that all encoders have; the defaults were chosen on validation (experiments/LOG.md).
 
-    Behind a normalisation a random table is as large as all that is learned and never fades; a spectral one is not
-    random.
+    After a normalisation the noise of a random table does not fade; a spectral table has none.
     """
 
     hidden_dim: int = Field(default=64, ge=1)
@@ -95,6 +94,6 @@ class InputLayer(nn.Module):
         return result
 
 
-def layer_norm(width: int, wanted: bool) -> nn.Module:
-    """Return the normalisation of each of (N, width) rows, or one that does nothing."""
-    return nn.LayerNorm(width) if wanted else nn.Identity()
+def layer_norm(dim: int, wanted: bool) -> nn.Module:
+    """Return the normalisation of each of (N, dim) rows, or one that does nothing."""
+    return nn.LayerNorm(dim) if wanted else nn.Identity()

@@ -57,15 +57,15 @@ class GFCF(ClosedFormModel):
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
         count_duplicates = self.settings.count_duplicates
-        pairs = graph.interaction_matrix(count_duplicates)
+        x = graph.interaction_matrix(count_duplicates)
         vectors = self._singular_vectors(graph if count_duplicates else graph.distinct())
-        return ItemScorer(GraphFilter(pairs, vectors, self.settings.low_pass_weight), pairs, count_duplicates)
+        return ItemScorer(GraphFilter(x, vectors, self.settings.low_pass_weight), x, count_duplicates)
 
     def _singular_vectors(self, graph: BipartiteGraph) -> Tensor:
         """Return V, (m, k); no column where the low-pass filter weighs nothing."""
         if self.settings.low_pass_weight == 0:
             return torch.zeros(graph.num_items, 0)
-        width = min(self.settings.factors, graph.num_users, graph.num_items)
-        rows = structural_encoding(graph, width, self.seed, normalized=True)[graph.num_users :]
+        count = min(self.settings.factors, graph.num_users, graph.num_items)
+        rows = structural_encoding(graph, count, self.seed, normalized=True)[graph.num_users :]
         # A column is a singular vector times the root of its value: at length 1 it is V's. Those beyond the rank are 0.
         return torch.nn.functional.normalize(rows, dim=0).cpu()

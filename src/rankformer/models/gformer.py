@@ -1,13 +1,13 @@
-"""GFormer: a graph encoder that learns from what attention found and a mask took away.
+"""GFormer: a masked graph autoencoder, whose mask is drawn from learned attention.
 
 Li et al., "Graph Transformer for Recommendation", SIGIR 2023.
 
     score    y_ui = z_u . z_i,   z = sum_{l=0..L} T^l x,   T = D^-1/2 (A + I) D^-1/2              (recommending)
 
 Learned: one table x of (n+m) x d, one attention layer GT (`EdgeAttention`), position layers POS (`PositionLayer`).
-Training looks at other rows than recommending does. Every 10 steps attention over the graph, its loops and a few random
-pairs scores all places; it reads x through a position layer that stays as it starts. `sample_graphs` draws from the
-scores, without gradient, an encoder graph E that tends to lose places of high attention (the rationale), a decoder
+Training reads other embeddings than recommending. Every 10 steps attention over the graph, its loops and a few random
+pairs scores all entries; it reads x through a position layer that is never trained. `sample_graphs` draws from the
+scores, without gradient, an encoder graph E that tends to lose entries of high attention (the rationale), a decoder
 graph with random pairs in their stead, and two small graphs R and C that prefer the rationale or what is not in it:
 
     x_l = E x_{l-1},  x_0 = x;     t_0 = x_L,  t_j = POS_j(t_{j-1});     z = sum_l x_l + sum_{j>0} t_j + GT(decoder, t)
@@ -20,9 +20,9 @@ graph with random pairs in their stead, and two small graphs R and C that prefer
              + weight_decay / 2  (squared length of all parameters)
 
 Departures from the official code: negatives j are drawn for every step, there once an epoch; the second term of a
-position layer reads a node's own row, there by a slip of indices the mean of others (`self_feature="official"`); sums
-of exponentials do not overflow. The best epoch is chosen on validation, there on test. Repeated pairs, which it does
-not have, count once in the drawn graphs, one by one in A.
+position layer reads the node itself, there by an indexing error the mean of others (`self_feature="official"`); sums
+of exponentials do not overflow. The best epoch is chosen on validation, there on test. Duplicates, which it does not
+have, count once in the drawn graphs, one by one in A.
 """
 
 import math
@@ -50,7 +50,7 @@ from rankformer.training.network import EmbeddingNetwork
 from rankformer.training.settings import EmbeddingSettings
 
 _LARGEST_ATTENTION = 3.0
-_TABLE, _LAYERS, _ANCHORS, _PLACES = range(4)  # streams of random numbers
+_TABLE, _LAYERS, _ANCHORS, _ENTRIES = range(4)  # streams of random numbers
 
 
 class GFormerSettings(
@@ -68,8 +68,8 @@ class GFormerSettings(
     """Hyperparameters of GFormer; the defaults are its authors' but for what validation chose.
 
     Those are the learning rate (1e-3 for 100 epochs), weight decay (2e-4), the numbers of layers (2) and of position
-    layers (1), and the weight of uniformity (1): experiments/LOG.md. A position layer takes over what recommending,
-    which is without it, then lacks. embedding_dim must be a multiple of num_heads.
+    layers (1), and the weight of uniformity (1): experiments/LOG.md. Recommending does not use position layers, so what
+    they learn is lost there. embedding_dim must be a multiple of num_heads.
     """
 
     weight_decay: float = Field(default=3e-4, ge=0)
@@ -83,7 +83,7 @@ class GFormerSettings(
     num_anchors: int = Field(default=32, ge=1)
     """Anchor nodes that positions are measured from, drawn anew for every epoch."""
     self_feature: Literal["correct", "official"] = "correct"
-    """What a position layer adds to the anchors' part: the node's own row, or the rows that the official code takes."""
+    """What a position layer adds to the anchors' part: the node's embedding, or those that the official code takes."""
     uniformity: float = Field(default=0.03, ge=0)
     """Weight of spreading users among users and items among items (ssl_reg)."""
     independence: float = Field(default=1e-3, ge=0)
@@ -93,15 +93,15 @@ class GFormerSettings(
     view_weight: float = Field(default=0.1, ge=0)
     """Weight of attention in the two views."""
     encoder_share: float = Field(default=0.9, ge=0, le=1)
-    """Share of the places that the encoder's graph keeps."""
+    """Fraction of the entries that the encoder's graph keeps."""
     view_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of the places in each of the two views."""
+    """Fraction of the entries in each of the two views."""
     decoder_share: float = Field(default=0.8, ge=0)
-    """Random pairs in the decoder's graph, per place."""
+    """Random pairs in the decoder's graph, per entry."""
     extra_share: float = Field(default=0.5, ge=0)
-    """Nodes of kept places among those of dropped places that the random pairs are drawn from, per dropped place."""
+    """Nodes of kept entries among those of dropped entries that random pairs are drawn from, per dropped entry."""
     added_share: float = Field(default=0.01, ge=0)
-    """Random pairs that are scored along with the graph, per place of the graph."""
+    """Random pairs that are scored along with the graph, per entry of the graph."""
     resample_every: int = Field(default=10, ge=1)
     """Steps between draws of the graphs; every epoch starts with one."""
 
@@ -138,18 +138,18 @@ class GFormerNetwork(EmbeddingNetwork):
 
     The draw of anchors and graphs depends on (seed, step) and on the parameters at the step that draws, the first of
     each epoch and every 10th after it. In between it is kept here and not among the parameters: checkpoints are written
-    between epochs, so that a resumed run starts with a draw of its own, the same one.
+    between epochs, so that a resumed run starts with the same draw.
     """
 
     def __init__(self, num_users: int, num_items: int, settings: GFormerSettings) -> None:
         super().__init__(num_users, num_items, settings, generator_of(settings.seed, 0, _TABLE))
         self.settings = settings
-        width, generator = settings.embedding_dim, generator_of(settings.seed, 0, _LAYERS)
-        self.attention = EdgeAttention(width, settings.num_heads, generator)
+        dim, generator = settings.embedding_dim, generator_of(settings.seed, 0, _LAYERS)
+        self.attention = EdgeAttention(dim, settings.num_heads, generator)
         self.positions = nn.ModuleList(
-            PositionLayer(width, generator, settings.self_feature) for _ in range(settings.position_layers)
+            PositionLayer(dim, generator, settings.self_feature) for _ in range(settings.position_layers)
         )
-        self.score_positions = PositionLayer(width, generator, settings.self_feature).requires_grad_(False)
+        self.score_positions = PositionLayer(dim, generator, settings.self_feature).requires_grad_(False)
         self._draw: tuple[int, Draw] | None = None
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
@@ -162,11 +162,11 @@ class GFormerNetwork(EmbeddingNetwork):
         triples = batch.triples(graph)
         users, positives, negatives = (nodes.long() for nodes in (triples.users, triples.positives, triples.negatives))
         rows, settings = self.training_rows(self.draw(graph, batch)), self.settings
-        share = len(users) / min(settings.batch_size or graph.num_edges, graph.num_edges)
+        fraction = len(users) / min(settings.batch_size or graph.num_edges, graph.num_edges)
         terms = [
             softmax_loss(rows.z, users, positives, graph.num_users, settings.uniformity),
             settings.independence * independence_loss(rows, users),
-            settings.rationale * share * rationale_loss(rows, users, positives, negatives),
+            settings.rationale * fraction * rationale_loss(rows, users, positives, negatives),
         ]
         return _sum(terms) + weight_decay(self, settings.weight_decay, with_table=True)
 
@@ -197,7 +197,7 @@ class GFormerNetwork(EmbeddingNetwork):
         if since_draw == 0 or self._draw is None or self._draw[0] != first:
             generator = generator_of(batch.seed, batch.step - since_epoch, _ANCHORS)
             anchors = draw_anchors(graph, self.settings.num_anchors, generator)
-            graphs = self._sample(graph, anchors, generator_of(batch.seed, first, _PLACES))
+            graphs = self._sample(graph, anchors, generator_of(batch.seed, first, _ENTRIES))
             self._draw = first, Draw(anchors, graphs)
         return self._draw[1]
 
@@ -211,7 +211,7 @@ class GFormerNetwork(EmbeddingNetwork):
 
 
 def softmax_loss(z: Tensor, users: Tensor, positives: Tensor, num_users: int, uniformity: float) -> Tensor:
-    """Return the cross-entropy of pairs of nodes over all items, plus the weighted spread of users and of items."""
+    """Return the cross-entropy of interactions over all items, plus the weighted spread of users and of items."""
     all_users, all_items = z[:num_users], z[num_users:]
     distinct_users, times = torch.unique(users, return_counts=True)
     at_users, at_items = embedding(distinct_users, z), embedding(torch.unique(positives), z)
@@ -240,7 +240,7 @@ def _sum(terms: list[Tensor]) -> Tensor:
 
 
 class GFormer(TrainedModel):
-    """A graph encoder that learns from what attention found and a mask took away.
+    """A masked graph autoencoder, whose mask is drawn from learned attention.
 
     Use it as a baseline of the paper's comparison; it is the slowest to train of all methods here.
     """

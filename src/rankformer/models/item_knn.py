@@ -8,10 +8,10 @@ Sarwar et al., "Item-based Collaborative Filtering Recommendation Algorithms", W
     score        y_ui = sum_j x_uj s_ji      over the `neighbours` items j that are most similar to i
 
 x_uj is 1 for an item of the history (`duplicates=count`: how often it occurs), d_u the sum of the user's row. a = 1/2
-is the cosine, and `shrinkage` lowers it where few users stand behind it; a = 1 is the fraction of j's users who have i
+is the cosine, and `shrinkage` lowers it where few users support it; a = 1 is the fraction of j's users who have i
 (Deshpande and Karypis' conditional probability), a < 1/2 favours rare items less. p = 1 gives each user one vote.
 Departures: both papers take the neighbours of the history's items and Sarwar et al. divide by the sum of the
-similarities, here each recommended item has its neighbours and the sum stands as it is. Ties go to the lower index.
+similarities, here each recommended item has its neighbours and the sum is not divided. Ties go to the lower index.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ class ItemKNNSettings(ItemWeightSettings):
     neighbours: int = Field(default=100, ge=1)
     """Most similar items that are kept for each item."""
     shrinkage: float = Field(default=10.0, ge=0)
-    """Added to the denominator of the similarity: how many common users it takes to be believed."""
+    """Added to the denominator of the similarity; lowers it where few users have both items."""
     asymmetry: float = Field(default=0.5, ge=0, le=1)
     """Exponent a of the normalisation by the history's item; 0.5 is the cosine, 1 the conditional probability."""
     user_power: float = Field(default=0.0, ge=0)
@@ -68,22 +68,22 @@ class ItemKNN(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        pairs = graph.interaction_matrix(self.settings.count_duplicates)
+        x = graph.interaction_matrix(self.settings.count_duplicates)
         everything = torch.arange(graph.num_items)
-        near = top_k(_Similarities(pairs, self.settings), everything, min(self.settings.neighbours, len(everything)))
-        return ItemScorer(SparseWeights.of_lists(near.items, near.scores), pairs, self.settings.count_duplicates)
+        near = top_k(_Similarities(x, self.settings), everything, min(self.settings.neighbours, len(everything)))
+        return ItemScorer(SparseWeights.of_lists(near.items, near.scores), x, self.settings.count_duplicates)
 
 
 class _Similarities(ScoreMatrix):
     """Scores items for items, so that the search for a user's best items finds an item's neighbours too."""
 
-    def __init__(self, pairs: csr_array, settings: ItemKNNSettings) -> None:
-        sizes = np.maximum(pairs.sum(axis=1), 1).astype(np.float64)
-        self.left = (diags_array(sizes**-settings.user_power) @ pairs).T.tocsr()  # (m, n)
-        self.right = pairs.astype(np.float64)
+    def __init__(self, x: csr_array, settings: ItemKNNSettings) -> None:
+        sizes = np.maximum(x.sum(axis=1), 1).astype(np.float64)
+        self.left = (diags_array(sizes**-settings.user_power) @ x).T.tocsr()  # (m, n)
+        self.right = x.astype(np.float64)
         self.shrinkage = settings.shrinkage
-        own = np.maximum(self.left.multiply(self.right.T).sum(axis=1), np.finfo(np.float64).tiny)  # (m,) c_ii
-        self.source_norm, self.target_norm = own**settings.asymmetry, own ** (1 - settings.asymmetry)
+        counts = np.maximum(self.left.multiply(self.right.T).sum(axis=1), np.finfo(np.float64).tiny)  # (m,) c_ii
+        self.source_norm, self.target_norm = counts**settings.asymmetry, counts ** (1 - settings.asymmetry)
 
     @property
     def num_items(self) -> int:

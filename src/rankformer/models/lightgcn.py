@@ -1,4 +1,4 @@
-"""LightGCN: the mean of what linear, weight-free propagation over the user-item graph makes of a learned table.
+"""LightGCN: the mean over layers of linear, weight-free propagation of learned embeddings over the user-item graph.
 
 He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation", SIGIR 2020.
 
@@ -10,7 +10,7 @@ Learned: one table z^(0) of (n+m) x d. Loss: BPR with one negative per interacti
 that occur. Departures from the paper: it initializes from Xavier's range and regularizes the whole table;
 initialization and L2 here are those of its authors' PyTorch code; that code draws users uniformly in mini-batches, the
 default here is every interaction once in one full-batch step, the protocol of Rankformer's authors. The paper has no
-duplicates, here they are parallel edges: a pair that occurs c times weighs c times, in the sums as in the degrees.
+duplicates, here they are parallel edges: c duplicates weigh c times, in the sums as in the degrees.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ class LightGCNNetwork(RankingNetwork):
         return light_propagation(graph, self.table, self.num_layers)
 
     def fold_in(self, graph: BipartiteGraph) -> WeightedSum | None:
-        """Return the propagation to a user without an embedding of its own.
+        """Return the propagation to a user without a learned embedding.
 
         v_u = z_u / (K+1) + 1/sqrt(d_u) sum_i t_i with t_i = 1/((K+1) sqrt(d_i)) sum_{k<K} z^(k)_i, and the sum of the
         first K layers is K times the mean that K - 1 layers give.

@@ -20,7 +20,7 @@ from rankformer.training.network import RankingNetwork
 from rankformer.training.settings import RankingSettings
 
 # Without layers that normalise, good learning rates lie anywhere between those for mini-batches and the paper's
-# full-batch rate, and L2 regularization, which is all that holds the table, may weigh a lot.
+# full-batch rate, and L2 regularization, the only limit on the table, may weigh a lot.
 WIDE_RANGES: dict[str, Any] = {
     "learning_rate": {"low": 1e-3, "high": 1.0, "log": True},
     "l2": {"low": 1e-5, "high": 0.1, "log": True},
@@ -44,7 +44,7 @@ class MatrixFactorizationNetwork(RankingNetwork):
 class MatrixFactorization(TrainedModel):
     """A free embedding for every user and item, trained to rank.
 
-    Use it as the plainest trained baseline; it cannot answer for users outside its training data.
+    Use it as the plainest trained baseline; it cannot recommend to users outside its training data.
     """
 
     name = "mf"

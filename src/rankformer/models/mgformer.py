@@ -17,7 +17,7 @@ Learned: the table x, W_Q, W_K, W_V, and z. Unconfirmed: no program of the
 authors is known and not all of the paper could be read. The tokens, the single layer and head, the kernel, a sine of
 learned degrees and the loss are the paper's; the exact form of p, of z, of the mask's argument and of the residual are
 a reading, and so are the absence of biases, output matrix and feed-forward network. Each of these is a setting.
-Departures from DirectAU, whose loss this is: weight decay spares the table (`l2` is for it, 0 by default); z
+Departures from DirectAU, whose loss this is: weight decay excludes the table (`l2` is for it, 0 by default); z
 keeps 0.02 away from 0 and 1. Duplicates are parallel edges and count one by one.
 """
 
@@ -71,7 +71,7 @@ class MGFormerSettings(
     encoding_dim: int | None = Field(default=None, ge=1)
     """Singular vectors r in the encoding; none means d."""
     encoding_matrix: Literal["counts", "normalized"] = "counts"
-    """What is decomposed: the matrix of training pairs, or the same divided by the roots of both degrees."""
+    """What is decomposed: the interaction matrix, or the same divided by the roots of both degrees."""
     sign_flips: bool = False
     """Whether each training step flips the signs of random columns of the encoding."""
     projection: Projection = "simplex"
@@ -79,7 +79,7 @@ class MGFormerSettings(
     num_features: int | None = Field(default=None, ge=1)
     """Random features F; none means d."""
     redraw_every: int | None = Field(default=None, ge=1)
-    """Training steps between fresh projections; none keeps one, and answers always use the one that is saved."""
+    """Training steps between fresh projections; none keeps one, and recommending always uses the saved one."""
     attention_scale: float | None = Field(default=None, gt=0)
     """What q . k is multiplied by; none means 1/sqrt(d)."""
     weights_gain: float = Field(default=1.0, gt=0)
@@ -112,12 +112,12 @@ class MGFormerSettings(
 class FeedForward(nn.Module):
     """What a whole Transformer block has around its attention: two layer norms, an output matrix, a small network."""
 
-    def __init__(self, width: int, generator: torch.Generator, gain: float) -> None:
+    def __init__(self, dim: int, generator: torch.Generator, gain: float) -> None:
         super().__init__()
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.output = xavier_linear(width, width, generator, gain=gain)
-        self.widen = xavier_linear(width, 2 * width, generator, bias=True)
-        self.narrow = xavier_linear(2 * width, width, generator, bias=True)
+        self.before, self.between = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.output = xavier_linear(dim, dim, generator, gain=gain)
+        self.widen = xavier_linear(dim, 2 * dim, generator, bias=True)
+        self.narrow = xavier_linear(2 * dim, dim, generator, bias=True)
 
     def forward(self, rows: Tensor) -> Tensor:
         result: Tensor = rows + self.narrow(gelu(self.widen(self.between(rows))))
@@ -161,7 +161,7 @@ class MGFormerNetwork(EmbeddingNetwork):
         return normalize(rows) if self.settings.score == "cosine" else rows
 
     def rows(self, graph: BipartiteGraph, nodes: Tensor | None = None, batch: Batch | None = None) -> Tensor:
-        """Return the final rows of some nodes, (len(nodes), d): the very rows that all nodes together would get.
+        """Return the final embeddings of some nodes, (len(nodes), d), the same as if all nodes were computed.
 
         Args:
             graph: the training interactions.
@@ -225,17 +225,17 @@ class MGFormerNetwork(EmbeddingNetwork):
         return bpr(self.rows(graph, nodes, batch), placed) + batch_l2(embedding(nodes, self.table), placed, l2)
 
     def _alignment(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        nodes, pairs, counts, num_users = None, None, graph.degree, graph.num_users
+        nodes, positions, counts, num_users = None, None, graph.degree, graph.num_users
         if batch.edges is not None:
             # Users have the smaller numbers, so both sides of the batch stay apart when sorted together.
             both = torch.stack([graph.edge_users[batch.edges], graph.edge_items[batch.edges]])
-            nodes, pairs, counts = torch.unique(both, return_inverse=True, return_counts=True)
+            nodes, positions, counts = torch.unique(both, return_inverse=True, return_counts=True)
             num_users = int(torch.searchsorted(nodes, graph.num_users))
         unit = normalize(self.rows(graph, nodes, batch))
-        if pairs is None:
+        if positions is None:
             cosines = both_way_dots(graph, unit, unit)[0]  # (E,)
         else:
-            cosines = row_dot(embedding(pairs[0], unit), embedding(pairs[1], unit))  # (B,)
+            cosines = row_dot(embedding(positions[0], unit), embedding(positions[1], unit))  # (B,)
         counts = counts.to(unit.dtype)
         spread = uniformity(unit[:num_users], counts[:num_users]) + uniformity(unit[num_users:], counts[num_users:])
         loss = alignment(cosines) + self.settings.gamma * spread / 2

@@ -12,7 +12,7 @@ Wu et al., "NodeFormer: A Scalable Graph Structure Learning Transformer for Node
     loss         BPR(z) - edge_weight / L sum_layers mean over entries (v,w) of (adjacency + I) of log pi(v,w) / d_v
 
 phi are random features of exp(q . k / sqrt(h) tau), their projection drawn anew in every layer of every training step;
-pi(v,w) is the share of w in the attention of v without noise. When the model answers there is no noise (e = 1) and one
+pi(v,w) is the weight of w in the attention of v without noise. In recommending there is no noise (e = 1) and one
 projection, saved with the model. The noise is per key and shared by all queries, which keeps the attention linear.
 
 How it is computed, exactly: attention and graph bias are linear in v, so W_V and W_O are multiplied first and applied
@@ -21,7 +21,7 @@ one by one (`layers.kernel_attention`), with nothing of size N x K x h kept.
 
 Departures from the paper, besides those of all encoders (`encoder`): the edge loss is a mean over entries and heads, as
 in the authors' program; the paper's formula divides by the number of nodes instead, which is an `edge_weight` of
-entries / N times as much. Answers use the tau of training, which the program does on small graphs only. Graph biases
+entries / N times as much. Scoring uses the tau of training, the program does so on small graphs only. Graph biases
 beyond the neighbours themselves are not offered.
 """
 
@@ -44,7 +44,7 @@ from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.models.encoder import ENCODER_SPACE, EncoderNetwork, EncoderSettings, layer_norm
 from rankformer.models.trained import TrainedModel
 
-_WEIGHTS, _ANSWERS, _LAYERS = 1, 2, 3  # streams of randomness, the layers' from the last on; dropout has 0
+_WEIGHTS, _RECOMMENDING, _LAYERS = 1, 2, 3  # streams of randomness, the layers' from the last on; dropout has 0
 
 
 class NodeFormerSettings(EncoderSettings):
@@ -96,13 +96,13 @@ class NodeFormerLayer(nn.Module):
 
     def __init__(self, settings: NodeFormerSettings, generator: torch.Generator) -> None:
         super().__init__()
-        width, heads = settings.hidden_dim, settings.num_heads
+        dim, heads = settings.hidden_dim, settings.num_heads
         self.settings = settings
-        self.query, self.key, self.value = (uniform_linear(width, heads * width, generator) for _ in range(3))
-        self.output = uniform_linear(heads * width, width, generator)
-        start = 1.0 if settings.bias_transform == "identity" else 0.1
-        self.bias = nn.Parameter(torch.full((heads,), start)) if settings.bias_order else None
-        self.norm = layer_norm(width, settings.layer_norm)
+        self.query, self.key, self.value = (uniform_linear(dim, heads * dim, generator) for _ in range(3))
+        self.output = uniform_linear(heads * dim, dim, generator)
+        initial = 1.0 if settings.bias_transform == "identity" else 0.1
+        self.bias = nn.Parameter(torch.full((heads,), initial)) if settings.bias_order else None
+        self.norm = layer_norm(dim, settings.layer_norm)
 
     def forward(
         self, graph: BipartiteGraph, rows: Tensor, projection: Tensor, key_weights: Tensor
@@ -129,8 +129,8 @@ class NodeFormerLayer(nn.Module):
 
     def features(self, rows: Tensor, projection: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return the random features (queries, keys) of each head, (N, M) each."""
-        heads, width = self.settings.num_heads, rows.shape[1]
-        scale = 1 / (math.sqrt(self.settings.temperature) * width**0.25)
+        heads, dim = self.settings.num_heads, rows.shape[1]
+        scale = 1 / (math.sqrt(self.settings.temperature) * dim**0.25)
         queries, keys = (scaled_linear(layer, rows, scale).chunk(heads, 1) for layer in (self.query, self.key))
         return [
             (positive_features(q, projection, "row"), positive_features(k, projection, "all"))
@@ -138,11 +138,11 @@ class NodeFormerLayer(nn.Module):
         ]
 
     def _value_maps(self) -> tuple[Tensor, Tensor]:
-        """Return W_O W_V (H, h, h) and W_O b_V (H, h): what becomes of a value row of each head."""
-        heads, width = self.settings.num_heads, len(self.output.weight)
-        outputs = self.output.weight.view(width, heads, width).transpose(0, 1)
-        biases = outputs @ self.value.bias.view(heads, width, 1)
-        return outputs @ self.value.weight.view(heads, width, width), biases.squeeze(2)
+        """Return W_O W_V (H, h, h) and W_O b_V (H, h): the output's weights and biases on a head's input."""
+        heads, dim = self.settings.num_heads, len(self.output.weight)
+        outputs = self.output.weight.view(dim, heads, dim).transpose(0, 1)
+        biases = outputs @ self.value.bias.view(heads, dim, 1)
+        return outputs @ self.value.weight.view(heads, dim, dim), biases.squeeze(2)
 
 
 class NodeFormerNetwork(EncoderNetwork):
@@ -152,16 +152,16 @@ class NodeFormerNetwork(EncoderNetwork):
 
     def __init__(self, num_users: int, num_items: int, settings: NodeFormerSettings) -> None:
         super().__init__(num_users, num_items, settings)
-        width, depth, seed = settings.hidden_dim, settings.num_layers, settings.seed
+        dim, depth, seed = settings.hidden_dim, settings.num_layers, settings.seed
         generator = generator_of(seed, 0, _WEIGHTS)
         self.settings = settings
-        self.input = uniform_linear(settings.embedding_dim, width, generator)
-        self.norm = layer_norm(width, settings.layer_norm)
+        self.input = uniform_linear(settings.embedding_dim, dim, generator)
+        self.norm = layer_norm(dim, settings.layer_norm)
         self.layers = nn.ModuleList(NodeFormerLayer(settings, generator) for _ in range(depth))
-        seen = width * (depth + 1) if settings.jumping_knowledge else width
+        seen = dim * (depth + 1) if settings.jumping_knowledge else dim
         self.output = uniform_linear(seen, settings.output_dim, generator)
-        answers = generator_of(seed, 0, _ANSWERS)
-        self.register_buffer("projections", torch.stack([self._draw_projection(answers) for _ in range(depth)]))
+        saved = generator_of(seed, 0, _RECOMMENDING)
+        self.register_buffer("projections", torch.stack([self._draw_projection(saved) for _ in range(depth)]))
         self._batch: Batch | None = None
         self._edge_loss: Tensor | float = 0.0
 
@@ -220,13 +220,13 @@ def edge_score(graph: BipartiteGraph, features: list[tuple[Tensor, Tensor]]) -> 
     With queries f and keys k (N, M) of each head, pi(v,w) = f_v . k_w / f_v . o, o = sum_w k_w, and the d_v entries of
     v share one log(f_v . o) / d_v.
     """
-    share = (1 / (graph.degree + 1)).to(features[0][0].dtype)  # (N,) 1 / d_v
+    scale = (1 / (graph.degree + 1)).to(features[0][0].dtype)  # (N,) 1 / d_v
     entries = 2 * graph.num_edges + graph.num_nodes
-    total = share.new_zeros(())
+    total = scale.new_zeros(())
     for queries, keys in features:
         from_users, from_items = both_way_dots(graph, queries, keys).log()  # (E,) each
-        total = total + torch.dot(from_users, at_users(graph, share)) + torch.dot(from_items, at_items(graph, share))
-        total = total + torch.dot(row_dot(queries, keys).log(), share) - (queries @ keys.sum(0)).log().sum()
+        total = total + torch.dot(from_users, at_users(graph, scale)) + torch.dot(from_items, at_items(graph, scale))
+        total = total + torch.dot(row_dot(queries, keys).log(), scale) - (queries @ keys.sum(0)).log().sum()
     return total / (entries * len(features))
 
 

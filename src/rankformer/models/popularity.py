@@ -2,7 +2,7 @@
 
     y_ui = |{training interactions of item i}|,   ties by lower item index
 
-Nothing is learned. It is the known answer that proves an evaluator, and the floor every method has to clear.
+Nothing is learned. It tests an evaluator by a known answer, and is the baseline every method must beat.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ class PopularitySettings(ClosedFormSettings):
 class Popularity(ClosedFormModel):
     """The most frequent items of the training part, the same for everyone.
 
-    Use it as the floor that any other method has to beat.
+    Use it as the baseline that every other method must beat.
     """
 
     name = "popularity"

@@ -7,8 +7,8 @@ Chen et al., "Rankformer: A Graph Transformer for Recommendation based on Rankin
     score      y_ui = v_u . v_i
 
 Learned: one table z0 of (n+m) x d. Loss: BPR with one negative per interaction (Eq. 1 with -ln sigma, the mean over
-interactions) plus `l2` on the embeddings of z0 that occur. Departures from the paper: the initialization of z0 (its own
-is normal); embeddings are evaluated after the optimiser's step, where its code uses those from before it.
+interactions) plus `l2` on the embeddings of z0 that occur. Departures from the paper: the initialization of z0 (the
+paper's is normal); embeddings are evaluated after the optimiser's step, where its code uses those from before it.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ class RankformerSettings(
     RankingSettings,
     defaults={"epochs": 100, "schedule": "cosine", "validate_every": 10, "l2": 3e-4, "initialization": "least-squares"},
 ):
-    """Hyperparameters of Rankformer; the defaults pass the paper's quality in a twentieth of its epochs."""
+    """Hyperparameters of Rankformer; the defaults exceed the paper's quality in a twentieth of its epochs."""
 
     num_layers: int = Field(default=4, ge=0)
     """Rankformer layers L after the warm-up."""
@@ -58,7 +58,7 @@ class RankformerSettings(
         return self
 
     def rank_weights(self) -> RankWeights:
-        """Return the terms of Omega that these settings ask for."""
+        """Return the terms of Omega that these settings choose."""
         return RankWeights(
             similarity=self.similarity,
             benchmark=self.benchmark,

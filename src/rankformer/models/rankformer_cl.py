@@ -44,7 +44,7 @@ class RankformerCLSettings(
     """Hyperparameters of Rankformer-CL; the paper chose num_layers and tau for each dataset.
 
     Initialization and learning rate were chosen on validation (experiments/LOG.md): a fifth of the paper's epochs. On
-    one of two datasets initialization=least-squares, Rankformer's own, was better still.
+    one of two datasets initialization=least-squares, Rankformer's default, was better still.
     """
 
     num_layers: int = Field(default=4, ge=0)
@@ -75,9 +75,9 @@ class RankformerCLNetwork(EmbeddingNetwork):
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
         layers = NoisyLayers(_WARM_UP_LAYERS, _CL_LAYER, self.settings.cl_noise, batch.seed, batch.step)
         chosen = BatchNodes.of(graph, batch)
-        warm, contrast, table = noisy_propagation(graph, self.table, layers, chosen.nodes, "last")
+        warm, view, table = noisy_propagation(graph, self.table, layers, chosen.nodes, "last")
         final = take_rows(self._attend(graph, warm), chosen.nodes)
-        return contrastive_loss(chosen, Views(final, contrast, table), self.settings)
+        return contrastive_loss(chosen, Views(final, view, table), self.settings)
 
     def _warm_up(self, graph: BipartiteGraph, num_layers: int) -> Tensor:
         return noise_free_propagation(graph, self.table, num_layers, "last")
@@ -89,7 +89,7 @@ class RankformerCLNetwork(EmbeddingNetwork):
 class RankformerCL(TrainedModel):
     """Rankformer on a noisy warm-up, trained with a contrastive loss besides the ranking loss.
 
-    Use it when the best single method is wanted and minutes of training are no matter.
+    Use it for the best quality of a single method, when training may take minutes.
     """
 
     name = "rankformer-cl"

@@ -10,7 +10,7 @@ Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Re
     score        y_ui = z_u . z_i
 
 A is that of `layers.simple_attention`. LN and BN are layer and batch normalisation, the latter over all nodes, with
-running statistics when the model answers. What is learned and by which loss: `encoder`.
+running statistics in recommending. What is learned and by which loss: `encoder`.
 
 Departures from the paper, besides those of all encoders: as in the authors' program, every residual of the graph branch
 goes to g0, and the attention's residual halves by default. The program has one weight decay and one dropout for each
@@ -37,13 +37,13 @@ class SGFormerSettings(EncoderSettings):
     graph_weight: float = Field(default=0.5, ge=0, le=1)
     """Weight w of the graph branch in the sum of both."""
     aggregate: Literal["add", "cat"] = "add"
-    """How the branches meet: weighted sum, or side by side."""
+    """How the branches are combined: weighted sum, or concatenation."""
     attention_layers: int = Field(default=1, ge=0)
     """Layers of the attention branch."""
     num_heads: int = Field(default=1, ge=1)
     """Attention heads H, each of the full dimension; their mean counts."""
     norm: Norm = "frobenius"
-    """What queries and keys are divided by: one norm over all nodes (as published), or each row's own."""
+    """What queries and keys are divided by: one norm over all nodes (as published), or each row's norm."""
     attention_weight: bool = True
     """Whether values have weights of their own (off: they are the layer's input)."""
     attention_residual: bool = True
@@ -57,7 +57,7 @@ class SGFormerSettings(EncoderSettings):
     graph_layers: int = Field(default=2, ge=0)
     """Layers of the graph branch."""
     graph_layer_weight: bool = True
-    """Whether graph layers have weights (off: they only propagate, unless `use_init` asks for weights)."""
+    """Whether graph layers have weights (off: they only propagate, unless `use_init` needs weights)."""
     use_init: bool = False
     """Whether the weights of a graph layer see the branch's input beside what was propagated."""
     graph_residual: bool = True
@@ -94,21 +94,21 @@ class GraphLayer(nn.Module):
 
     def __init__(self, settings: SGFormerSettings, dropout: SeededDropout, generator: torch.Generator) -> None:
         super().__init__()
-        self.settings, self.dropout, width = settings, dropout, settings.hidden_dim
+        self.settings, self.dropout, dim = settings, dropout, settings.hidden_dim
         self.linear: nn.Module = nn.Identity()
         if settings.use_init or settings.graph_layer_weight:
-            self.linear = uniform_linear(2 * width if settings.use_init else width, width, generator)
+            self.linear = uniform_linear(2 * dim if settings.use_init else dim, dim, generator)
         self.norm = graph_norm(settings)
 
-    def forward(self, graph: BipartiteGraph, rows: Tensor, start: Tensor) -> Tensor:
-        """Return the next (N, h) rows, from those of the layer before and those that the first layer started from."""
+    def forward(self, graph: BipartiteGraph, rows: Tensor, source: Tensor) -> Tensor:
+        """Return the next (N, h) rows, from those of the layer before and the branch's input."""
         settings = self.settings
         result = self_loop_propagation(graph, rows)
         if settings.use_init:
-            result = torch.cat([result, start], dim=1)
+            result = torch.cat([result, source], dim=1)
         result = self.norm(self.linear(result))
         kept: Tensor = self.dropout(torch.relu(result) if settings.graph_activation else result)
-        return kept + start if settings.graph_residual else kept
+        return kept + source if settings.graph_residual else kept
 
 
 class SGFormerNetwork(EncoderNetwork):
@@ -117,24 +117,22 @@ class SGFormerNetwork(EncoderNetwork):
     def __init__(self, num_users: int, num_items: int, settings: SGFormerSettings) -> None:
         super().__init__(num_users, num_items, settings)
         self.graph_weight = settings.graph_weight if settings.aggregate == "add" else None
-        generator, width, drop = generator_of(settings.seed, step=0), settings.hidden_dim, self.dropout
-        first = [uniform_linear(settings.embedding_dim, width, generator) for _ in range(2)]
-        self.attention_input = InputLayer(first[0], layer_norm(width, settings.attention_norm), drop)
+        generator, dim, drop = generator_of(settings.seed, step=0), settings.hidden_dim, self.dropout
+        first = [uniform_linear(settings.embedding_dim, dim, generator) for _ in range(2)]
+        self.attention_input = InputLayer(first[0], layer_norm(dim, settings.attention_norm), drop)
         self.graph_input = InputLayer(first[1], graph_norm(settings), drop)
         layers = range(settings.attention_layers), range(settings.graph_layers)
         self.attention_layers = nn.ModuleList(AttentionLayer(settings, drop, generator) for _ in layers[0])
         self.graph_layers = nn.ModuleList(GraphLayer(settings, drop, generator) for _ in layers[1])
-        self.output = uniform_linear(
-            width if settings.aggregate == "add" else 2 * width, settings.output_dim, generator
-        )
+        self.output = uniform_linear(dim if settings.aggregate == "add" else 2 * dim, settings.output_dim, generator)
 
     def encode(self, graph: BipartiteGraph) -> Tensor:
         attended = self.attention_input(self.table)
         for layer in self.attention_layers:
             attended = layer(attended)
-        convolved = start = self.graph_input(self.table)
+        convolved = source = self.graph_input(self.table)
         for layer in self.graph_layers:
-            convolved = layer(graph, convolved, start)
+            convolved = layer(graph, convolved, source)
         if self.graph_weight is None:
             mixed = torch.cat([attended, convolved], dim=1)
         else:

@@ -29,7 +29,7 @@ def peak_memory() -> int:
 
 
 def memory_now() -> int:
-    """Return the resident bytes of this process; where the system does not tell, the most it has had so far."""
+    """Return the resident bytes of this process; where the system does not report it, the most it has had so far."""
     return _status("VmRSS") or peak_memory()
 
 

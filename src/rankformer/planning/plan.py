@@ -25,7 +25,7 @@ from rankformer.planning.machine import memory_now, memory_of_machine, peak_memo
 from rankformer.planning.probe import Cost, probe
 from rankformer.planning.sample import smaller
 
-SHARE_OF_MACHINE = 0.9  # the rest is for the system
+FRACTION_OF_MACHINE = 0.9  # the rest is for the system
 FIRST_SIZE = 20_000  # interactions of the first sample
 GROWTH = 4  # each sample has so many times the interactions of the one before
 LONGEST_PROBE = 10.0  # seconds
@@ -53,7 +53,7 @@ def make_plan(model: Model, parts: Parts, limit: int | None = None) -> dict[str,
         limit: bytes to stay within; nine tenths of the machine's memory by default.
     """
     process, read = memory_now(), peak_memory()
-    limit = limit or round(SHARE_OF_MACHINE * memory_of_machine())
+    limit = limit or round(FRACTION_OF_MACHINE * memory_of_machine())
     train, samples = parts.train, list(_samples(model, parts))
     cost = forecast(model, samples, len(train))
     peak = max(read, process + cost.growth)

@@ -38,7 +38,7 @@ class Panel(NamedTuple):
     lines: Sequence[Line]
     logarithmic: bool = False  # both axes
     whole_x: bool = False  # x counts something
-    marks: tuple[tuple[float, str], ...] = ()  # vertical lines to compare with, by place and words
+    marks: tuple[tuple[float, str], ...] = ()  # vertical lines to compare with, by position and label
 
 
 class Picture(NamedTuple):

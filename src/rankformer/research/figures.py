@@ -90,7 +90,7 @@ def tau_shape(curves: dict[str, Means]) -> list[str]:
     """Return whether each line rises and then falls and whether the best tau falls with depth, as the paper says."""
     known = {label: curve for label, curve in curves.items() if len(curve) > 2}
     if not known:
-        return ["too few values of tau were measured to speak of a shape."]
+        return ["too few values of tau were measured to show a shape."]
     found = [f"{label}: {rises_then_falls(curve)} ({curve[best_x(curve)]:.4f})." for label, curve in known.items()]
     if len(known) > 1:
         best = [best_x(curve) for curve in known.values()]
@@ -106,25 +106,25 @@ def alpha_shape(curves: dict[str, Means]) -> list[str]:
     """Return whether quality rises and then falls with alpha, as the paper says it generally does."""
     [(label, curve)] = curves.items()
     if len(curve) < 3:
-        return ["too few values of alpha were measured to speak of a shape."]
+        return ["too few values of alpha were measured to show a shape."]
     words = rises_then_falls(curve)
     agrees = "as in the paper" if words.startswith("rises") else "not the paper's rise and fall"
     return [f"{label}: {words} ({curve[best_x(curve)]:.4f}), {agrees}."]
 
 
 def best_x(curve: Means) -> float:
-    """Return where a curve is highest, the first such place."""
+    """Return where a curve is highest, the first such x."""
     return max(curve, key=lambda x: (curve[x], -x))
 
 
 def rises_then_falls(curve: Means) -> str:
     """Return in words whether a curve rises to its maximum and falls after it, or has it at an end."""
-    places = sorted(curve)
+    xs = sorted(curve)
     best = best_x(curve)
-    if best in (places[0], places[-1]):
-        return f"highest at {'the first' if best == places[0] else 'the last'} value, {best:g}"
-    values = [curve[x] for x in places]
-    turn = places.index(best)
+    if best in (xs[0], xs[-1]):
+        return f"highest at {'the first' if best == xs[0] else 'the last'} value, {best:g}"
+    values = [curve[x] for x in xs]
+    turn = xs.index(best)
     steady = values[: turn + 1] == sorted(values[: turn + 1]) and values[turn:] == sorted(values[turn:], reverse=True)
     return f"rises to its best at {best:g} and falls{'' if steady else ', with ups and downs on the way'}"
 
@@ -134,7 +134,7 @@ def plan_random(request: Request) -> Plan:
     plan: Plan = {}
     for data in request.datasets:
         lines: list[tuple[str, float | None]] = [(LIGHT_MEAN, None), (LIGHT_LAST, None)]
-        lines += [(variant, tau) for tau in request.taus()[1:-1] for variant in (WARM, PLAIN)]  # 1 forgets the input
+        lines += [(variant, tau) for tau in request.taus()[1:-1] for variant in (WARM, PLAIN)]  # 1 ignores the input
         for variant, tau in lines:
             row = [_untrained(request, data, variant, tau, seed, f"seed {seed}") for seed in request.seeds]
             plan[data.name, variant, tau] = row
@@ -242,8 +242,8 @@ def _authors_table(
 
 
 def _curve_table(title: str, column: str, curves: dict[str, Curve]) -> Table:
-    places = sorted({x for curve in curves.values() for x in curve})
-    rows = tuple((f"{x:g}", *(shown(curve.get(x)) for curve in curves.values())) for x in places)
+    xs = sorted({x for curve in curves.values() for x in curve})
+    rows = tuple((f"{x:g}", *(shown(curve.get(x)) for curve in curves.values())) for x in xs)
     return Table(title, (column, *curves), rows)
 
 

@@ -31,7 +31,7 @@ from rankformer.research.statistics import Plan, Rows
 
 NAMES = {"bpr": "BPR, -ln sigmoid", "quadratic": "quadratic objective"}
 OBJECTIVES = tuple(NAMES)
-# What grad L_R is compared with, by the words a report uses.
+# What grad L_R is compared with, by its name in a report.
 CLAIMS = EXACT, SECOND, INVERSE, PAPER, PAPER_INVERSE = (
     "(I - tau H) grad L(moved point)",
     "(I - 2 tau H) grad L",
@@ -52,7 +52,7 @@ def check_lemma(settings: dict[str, Any], seed: int) -> dict[str, Any]:
     """
     loss, point = _problem(settings, seed)
     gradient = torch.func.grad(loss)
-    # Reverse over reverse: forward mode loads parts of torch that warn of their own age.
+    # Reverse over reverse: forward mode loads parts of torch that raise deprecation warnings.
     g, hessian = gradient(point), torch.func.jacrev(gradient)(point)
     identity, curved = torch.eye(len(g), dtype=g.dtype), hessian @ g
     errors: dict[str, list[float]] = {claim: [] for claim in CLAIMS}
@@ -125,7 +125,7 @@ def show_lemma(request: Request, rows: Rows) -> Content:
             order = "rounding" if claim == EXACT else f"{orders[claim]:.2f}"
             table_rows.append((objective, claim, f"{worst[0]:.1e}", f"{worst[-1]:.1e}", order))
             label = f"{claim}: {'' if claim == EXACT else 'order '}{order}"
-            # Rounding can be nothing at all, for which a logarithmic axis has no place.
+            # Rounding can be nothing at all, which a logarithmic axis cannot show.
             lines.append(Line(label, TAUS, tuple(max(each, 1e-17) for each in worst)))
         label = "error relative to |grad L|"
         panels.append(Panel(NAMES[objective], "step tau", label, lines, logarithmic=True))

@@ -1,4 +1,4 @@
-"""Figures as PNG and SVG: readable in print and without telling colours apart."""
+"""Figures as PNG and SVG: readable in print and without colours."""
 
 import io
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from rankformer.errors import ConfigError
 from rankformer.research.content import Panel, Picture
 
-# Colours of Okabe and Ito, told apart under every common colour blindness; line and marker differ as well.
+# Colours of Okabe and Ito, distinct under every common colour blindness; line and marker differ as well.
 LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": "-", "marker": "o"},
     {"color": "#D55E00", "linestyle": "--", "marker": "s"},
@@ -72,9 +72,9 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.margins(y=0.12)
     if panel.whole_x:
         axis.xaxis.get_major_locator().set_params(integer=True)
-    for place, words in panel.marks:
+    for position, label in panel.marks:
         style = {"color": "#777777", "linewidth": 0.8, "linestyle": (0, (3, 3)), "zorder": 0}
-        axis.axvline(place, label=_plain(words), **style)
+        axis.axvline(position, label=_plain(label), **style)
     axis.set_title(_plain(panel.title))
     axis.set_xlabel(_plain(panel.x_label))
     cut = "" if panel.logarithmic or starts_low else " (axis does not start at 0)"

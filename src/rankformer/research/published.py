@@ -9,7 +9,7 @@ _CONTENT: dict[str, Any] = tomllib.loads(FILES.joinpath("published.toml").read_t
 
 
 class Score(NamedTuple):
-    """A published pair of numbers."""
+    """Two published numbers."""
 
     ndcg: float
     recall: float

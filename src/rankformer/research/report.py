@@ -62,13 +62,13 @@ def other_commits(head: Head) -> str:
 
 
 def head_lines(head: Head) -> tuple[tuple[str, str], ...]:
-    """Return the head as pairs of what and value."""
+    """Return the head as (name, value) tuples."""
     sizes = [
         f"{each['name']} ({each['users']:,} users x {each['items']:,} items, "
         f"{' / '.join(f'{count:,}' for count in each['interactions'])} interactions, {each['fingerprint'][:16]})"
         for each in head["datasets"]
     ]
-    pairs = (
+    facts = (
         ("command", head["command"]),
         ("date", head["date"]),
         ("commit", head["commit"]),
@@ -79,7 +79,7 @@ def head_lines(head: Head) -> tuple[tuple[str, str], ...]:
         ("versions", ", ".join(f"{name} {number}" for name, number in head["versions"].items())),
         ("machine", "{system}, {processor}, {cores} cores".format(**head["machine"])),
     )
-    return tuple((what, value) for what, value in pairs if value)
+    return tuple((what, value) for what, value in facts if value)
 
 
 def document_of(head: Head, content: Content) -> dict[str, Any]:
@@ -99,18 +99,18 @@ def write_report(folder: Path, name: str, head: Head, content: Content) -> tuple
     except ConfigError as error:
         problems.append(str(error))
     source = base64.b64encode(pictures.get(".svg", b"")).decode()
-    places = {".md": f"{name}.svg", ".html": f"data:image/svg+xml;base64,{source}"}
+    sources = {".md": f"{name}.svg", ".html": f"data:image/svg+xml;base64,{source}"}
     written = {}
     for ending, forms in FORMS.items():
-        blocks = _blocks(head, content, places[ending] if pictures else None, problems)
+        blocks = _blocks(head, content, sources[ending] if pictures else None, problems)
         written[ending] = [forms[kind](what) for kind, what in blocks if what]
     page = Template(FILES.joinpath("report.html").read_text(encoding="utf-8"))
-    texts = {
+    documents = {
         ".json": json.dumps(document_of(head, content), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         ".md": "\n\n".join(written[".md"]) + "\n",
         ".html": page.substitute(title=escape(head["title"]), body="\n".join(written[".html"])),
     }
-    files = {ending: text.encode() for ending, text in texts.items()} | pictures
+    files = {ending: text.encode() for ending, text in documents.items()} | pictures
     for ending, data in files.items():
         write_bytes_atomic(folder / f"{name}{ending}", data)
     return [folder / f"{name}{ending}" for ending in files], problems
@@ -158,9 +158,9 @@ def _html_list(sentences: Iterable[str]) -> str:
 
 
 def _html_table(table: Table) -> str:
-    def line(texts: Sequence[str], tag: str) -> str:
-        kinds = [' class="word"' if at < table.texts else "" for at in range(len(texts))]
-        cells = (f"<{tag}{kind}>{escape(text)}</{tag}>" for text, kind in zip(texts, kinds, strict=True))
+    def line(strings: Sequence[str], tag: str) -> str:
+        kinds = [' class="word"' if at < table.texts else "" for at in range(len(strings))]
+        cells = (f"<{tag}{kind}>{escape(text)}</{tag}>" for text, kind in zip(strings, kinds, strict=True))
         return f"<tr>{''.join(cells)}</tr>"
 
     head = f"<thead>{line(table.headings, 'th')}</thead>" if any(table.headings) else ""

@@ -1,4 +1,4 @@
-"""What is asked of an experiment: which data, seeds, methods and configurations."""
+"""The request to an experiment: which data, seeds, methods and configurations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def configurations(name: str) -> Callable[[str, str], RowSettings]:
 
 @dataclass(frozen=True)
 class Request:
-    """What to show and how far to go."""
+    """What an experiment shows, and how much it computes."""
 
     datasets: tuple[Dataset, ...]  # those that are present
     absent: tuple[tuple[str, str], ...]  # name and reason of those that are not

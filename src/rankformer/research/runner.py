@@ -1,4 +1,4 @@
-"""Computes what is missing, one result after another or in worker processes; what is done stays done."""
+"""Computes what is missing, one result after another or in worker processes; each result is stored at once."""
 
 import multiprocessing
 import os
@@ -34,7 +34,7 @@ class Conditions:
 
 
 class Step(NamedTuple):
-    """Something to tell while results are computed: `text` names the computation, or is the note.
+    """Something to report while results are computed: `text` names the computation, or is the note.
 
     `done` of `total` results are there; `seconds` and `result` are given where one is done.
     """
@@ -55,7 +55,7 @@ class StaleError(UserError):
 
 
 def stored_results(computations: Sequence[Computation], store: ResultStore, tell: Tell) -> Results:
-    """Return the results that are stored, by key; files that do not count are told of."""
+    """Return the results that are stored, by key; files that do not count are reported."""
     results: Results = {}
     for key, computation in {each.key: each for each in computations}.items():
         found = store.load(computation)
@@ -69,7 +69,7 @@ def stored_results(computations: Sequence[Computation], store: ResultStore, tell
 def run_computations(
     computations: Sequence[Computation], store: ResultStore, conditions: Conditions, tell: Tell, fresh: bool = False
 ) -> Results:
-    """Return the results by key, computing those that are not stored (`fresh`: all); failures are told of.
+    """Return the results by key, computing those that are not stored (`fresh`: all); failures are reported.
 
     Raises:
         TrainingError: a worker process died; what was done until then is stored.

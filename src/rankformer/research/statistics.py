@@ -2,7 +2,7 @@
 
 The test is a paired t-test over users: each user's value under one method less the same user's value under the other,
 after the mean over seeds. What is claimed is a difference of means over users, and that is what this test is about;
-with thousands of users the mean is close to normal however skewed the values are. Wilcoxon's signed ranks would ask
+with thousands of users the mean is close to normal however skewed the values are. Wilcoxon's signed ranks would test
 another question (are the non-zero differences symmetric about 0?) and leave out the many users for whom both methods
 score the same. Users are the sample: the test says nothing of other splits or datasets.
 """
@@ -121,7 +121,7 @@ def shown(value: Spread | float | None) -> str:
 
 
 def score_columns(row: Row, published: Score | None, recall: str) -> tuple[str, ...]:
-    """Return the five texts of a row of scores: NDCG@20 published, ours, difference; recall published, ours."""
+    """Return the five strings of a row of scores: NDCG@20 published, ours, difference; recall published, ours."""
     there = published or (None, None)
     ndcg = row.metric(NDCG)
     gap = MISSING if ndcg is None or published is None else f"{100 * (ndcg.mean / published.ndcg - 1):+.1f}%"

@@ -1,1 +1,1 @@
-"""A run and its folder: log, checkpoint, manifest, configuration file, and the sequence fit, evaluate, save."""
+"""A run and its folder: training log, checkpoint, manifest, configuration, and the sequence fit, evaluate, save."""

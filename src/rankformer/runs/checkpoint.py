@@ -72,13 +72,13 @@ class CheckpointStore:
             raise RunFolderError(f"{path} is damaged ({error}); start again without --resume") from error
 
 
-def check_identity(place: Path, wanted: dict[str, Any], found: dict[str, Any]) -> None:
-    """Refuse to continue a run whose identity, found in the file `place`, is not the wanted one."""
+def check_identity(path: Path, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    """Refuse to continue a run whose identity, found in the file `path`, is not the wanted one."""
     wanted = json.loads(json.dumps(wanted))  # compared as JSON, since that is what a tuple becomes on disk
     for key in {**wanted, **found}:
         if wanted.get(key) != found.get(key):
             raise RunFolderError(
-                f"{place} belongs to another run: its {key} is {_short(found.get(key))}, "
+                f"{path} belongs to another run: its {key} is {_short(found.get(key))}, "
                 f"this one's is {_short(wanted.get(key))}; resume with the same, or choose another folder"
             )
 

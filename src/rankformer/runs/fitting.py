@@ -23,7 +23,7 @@ TrainingData = Interactions  # what models learn from
 
 
 class Learner(Protocol):
-    """A model as fitting sees it: `rankformer.models.base.Model` is one, and says what each part does."""
+    """A model as fitting sees it: `rankformer.models.base.Model` is one, and documents each part."""
 
     name: ClassVar[str]
     device: torch.device

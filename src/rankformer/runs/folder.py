@@ -62,7 +62,7 @@ class RunFolder:
         return state
 
     def check_finished(self, model: Learner, parts: Parts) -> None:
-        """Refuse to take a finished run for the one that is asked for: other model, settings, seed or data."""
+        """Refuse to take a finished run for the requested one: other model, settings, seed or data."""
         manifest = read_manifest(self.path)
         wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then

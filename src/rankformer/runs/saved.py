@@ -7,7 +7,7 @@
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, and titles if known
     history.parquet          training interactions by index
-    log.jsonl                one line per epoch and validation
+    log.jsonl                training log: one line per epoch and validation
 
 Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
 Loading verifies every checksum, shape and index range before use.
@@ -118,10 +118,10 @@ def load_run(folder: Path) -> Run:
         item_ids, titles = IdMap(items["id"].combine_chunks()), _titles_of(items)
     with _reading(folder / "history.parquet") as path:
         table = _read_table(path)
-        pairs = [table[name].combine_chunks() for name in ("user", "item")]
-        if not all(pa.types.is_integer(column.type) for column in pairs):
+        indices = [table[name].combine_chunks() for name in ("user", "item")]
+        if not all(pa.types.is_integer(column.type) for column in indices):
             raise DataError("indices must be integers")
-        users, items = (column.to_numpy(zero_copy_only=False) for column in pairs)
+        users, items = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
         history = Interactions(users, items, user_ids, item_ids, item_titles=titles, name=name)
     with _reading(folder / TENSORS):

@@ -50,7 +50,7 @@ def fit_and_evaluate(
     Args:
         model: not fitted yet.
         parts: training, validation and test part.
-        folder: where log and checkpoints go; without it nothing is written.
+        folder: where training log and checkpoints are written; without it nothing is written.
         resume: continue from the checkpoint in the folder, if there is one.
         on_event: called with each event of the training.
         metrics: of the evaluation.

@@ -1,4 +1,4 @@
-"""The training log: one event per epoch and validation, kept in step with the checkpoints; what it says."""
+"""The training log: one event per epoch and validation, kept in step with the checkpoints; its summary."""
 
 import json
 import os
@@ -62,7 +62,7 @@ class TrainingHistory:
 
 
 def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> TrainingHistory:
-    """Return how a training went by its log.
+    """Return the training history that a training log holds.
 
     Args:
         log: the events.
@@ -93,6 +93,6 @@ def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> Trai
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Return the events in the log of a run or an unfinished training, empty without one."""
+    """Return the training log of a run or an unfinished training, empty without one."""
     path = folder / LOG
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []

@@ -82,17 +82,17 @@ class AspectScorer(Scorer):
         z = parts.users[:, users]
         decoded = self._activate(linear(z, parts.user_weight, parts.user_bias))
         scores = z.new_empty(len(users), self.num_items)
-        width = max(64, _ENTRIES_AT_ONCE // max(1, len(z) * len(users)))
-        for start in range(0, self.num_items, width):
-            at = slice(start, start + width)
+        size = max(64, _ENTRIES_AT_ONCE // max(1, len(z) * len(users)))
+        for start in range(0, self.num_items, size):
+            at = slice(start, start + size)
             logits = tanh_products(decoded, self._decoded_items[:, at]).baddbmm_(z, parts.items[:, at].mT)
             scores[:, at] = mix_aspects(logits.sigmoid_() if self.bounded else logits, parts.attention[:, at])
         return scores
 
     def for_histories(self, histories: Histories) -> "AspectScorer":
         shape = (histories.num_users, self.num_items)
-        pairs = interaction_matrix(histories.users.numpy(), histories.items.numpy(), shape)
-        columns, ptr = (torch.from_numpy(index).long() for index in (pairs.indices, pairs.indptr))
+        matrix = interaction_matrix(histories.users.numpy(), histories.items.numpy(), shape)
+        columns, ptr = (torch.from_numpy(index).long() for index in (matrix.indices, matrix.indptr))
         parts = self.parts
         sums = weighted_bags(columns, ptr, parts.encoder_table, parts.encoder_attention)
         if self.by_root:

@@ -73,7 +73,7 @@ class Scorer(ScoreMatrix):
 
     @property
     def can_explain(self) -> bool:
-        """Whether `contributions` works, and says something of the items."""
+        """Whether `contributions` works and has contributions of items."""
         return False
 
     @property

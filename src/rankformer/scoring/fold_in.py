@@ -27,8 +27,8 @@ _NUMBERS_AT_ONCE = 1 << 21  # bounds the systems and right sides that are held t
 class Split(NamedTuple):
     """The embeddings of a batch of users as sums: v_u = sum of the parts of u's entries + rest_u."""
 
-    parts: Tensor  # (h, d) what each entry brings
-    rest: Tensor  # (b, d) what no entry brings
+    parts: Tensor  # (h, d) contribution of each entry
+    rest: Tensor  # (b, d) contribution of everything else
 
 
 class FoldIn(Part, ABC):
@@ -150,9 +150,9 @@ class LeastSquares(FoldIn):
         d = self.vectors.shape[1]
         parts = torch.zeros(len(histories.items), d, dtype=torch.float64)
         for users in _similar_sizes(sizes, d):
-            place = torch.arange(int(sizes[users[0]]))  # (l,) the longest history comes first
-            filled = place < sizes[users, None]  # (b, l)
-            entries = torch.where(filled, starts[users, None] + place, 0)
+            position = torch.arange(int(sizes[users[0]]))  # (l,) the longest history comes first
+            filled = position < sizes[users, None]  # (b, l)
+            entries = torch.where(filled, starts[users, None] + position, 0)
             q = self.vectors[histories.items[entries]].double() * filled[:, :, None]  # (b, l, d), padded by zeros
             strength = self.regularization * (sizes[users] + self.offset).double() ** self.exponent  # (b,) lambda_u
             if q.shape[1] < d:
@@ -170,14 +170,14 @@ class LeastSquares(FoldIn):
         return Split(parts, parts.new_zeros(histories.num_users, d))
 
 
-def _similar_sizes(sizes: Tensor, width: int) -> Iterator[Tensor]:
+def _similar_sizes(sizes: Tensor, d: int) -> Iterator[Tensor]:
     """Yield the users that have entries, longest history first, in batches of bounded memory when padded."""
     order = torch.argsort(sizes, descending=True, stable=True)
     order = order[: int((sizes > 0).sum())]
     start = 0
     while start < len(order):
         longest = int(sizes[order[start]])
-        count = max(1, _NUMBERS_AT_ONCE // (width * (2 * width + 3 * longest)))
+        count = max(1, _NUMBERS_AT_ONCE // (d * (2 * d + 3 * longest)))
         yield order[start : start + count]
         start += count
 

@@ -27,7 +27,7 @@ class GraphFilter(ItemMatrix):
     """A linear filter plus `weight` times an ideal low-pass filter over the item graph."""
 
     kind: ClassVar[str] = "graph-filter"
-    pairs: csr_array  # (n, m) R, the training histories
+    interactions: csr_array  # (n, m) R, the training histories
     vectors: Tensor  # (m, k) float32 V, orthonormal columns
     weight: float  # alpha
 
@@ -37,15 +37,15 @@ class GraphFilter(ItemMatrix):
 
     @cached_property
     def _root_degree(self) -> NDArray[np.float32]:
-        """D_i^1/2, (m,); 1 for an item without pairs."""
-        degree: NDArray[np.float32] = np.sqrt(np.maximum(self.pairs.sum(axis=0), 1)).astype(np.float32)
+        """D_i^1/2, (m,); 1 for an item without interactions."""
+        degree: NDArray[np.float32] = np.sqrt(np.maximum(self.interactions.sum(axis=0), 1)).astype(np.float32)
         return degree
 
     @cached_property
     def _normalized(self) -> csr_array:
         """R~, (n, m)."""
-        users = 1 / np.sqrt(np.maximum(self.pairs.sum(axis=1), 1)).astype(np.float32)
-        return csr_array(diags_array(users) @ self.pairs @ diags_array(1 / self._root_degree))
+        users = 1 / np.sqrt(np.maximum(self.interactions.sum(axis=1), 1)).astype(np.float32)
+        return csr_array(diags_array(users) @ self.interactions @ diags_array(1 / self._root_degree))
 
     @cached_property
     def _transposed(self) -> csr_array:
@@ -72,9 +72,9 @@ class GraphFilter(ItemMatrix):
         return column
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], interactions: csr_array) -> Self:
         vectors, weight = tensors["vectors"], float(metadata["weight"])
         if not math.isfinite(weight):
             raise DataError(f"item weights: the weight of the low-pass filter is {weight}; expected a finite number")
-        width = vectors.shape[1] if vectors.ndim == 2 else 0
-        return cls(pairs, check_tensor(vectors, "vectors", (pairs.shape[1], width)), weight)
+        k = vectors.shape[1] if vectors.ndim == 2 else 0
+        return cls(interactions, check_tensor(vectors, "vectors", (interactions.shape[1], k)), weight)

@@ -20,7 +20,7 @@ class Histories(NamedTuple):
 
     @classmethod
     def of(cls, users: NDArray[Any], items: NDArray[Any], num_users: int) -> "Histories":
-        """Return the histories of (row, item) pairs, in any order."""
+        """Return the histories of (row, item) entries, in any order."""
         order = np.argsort(users, kind="stable")
         rows, columns = (torch.from_numpy(values[order].astype(np.int64)) for values in (users, items))
         return cls(rows, columns, num_users)

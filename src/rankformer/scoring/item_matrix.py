@@ -1,6 +1,6 @@
 """Item-item weights W, with which a user's history x scores every item: y = x W.
 
-W[j, i] is what item j of a history says for item i. A matrix is kept as the method makes it: a few weights per item
+W[j, i] is the weight of item j of a history for item i. A matrix is kept as the method makes it: a few weights per item
 (`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`).
 """
 
@@ -40,17 +40,17 @@ class ItemMatrix(Part, ABC):
 
     @abstractmethod
     def column(self, item: int) -> NDArray[np.float64]:
-        """Return W[:, item], (m,): what each item says for this one."""
+        """Return W[:, item], (m,): the weight of each item for this one."""
 
     @classmethod
     @abstractmethod
-    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], interactions: csr_array) -> Self:
         """Return the matrix that was stored, checked, over the training histories (n, m) as the scorer counts them."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseWeights(ItemMatrix):
-    """W by its weights other than 0, grouped by the item they speak for."""
+    """W by its weights other than 0, grouped by target item."""
 
     kind: ClassVar[str] = "sparse"
     offsets: Tensor  # (m + 1,) int64; the weights for item i are at offsets[i]:offsets[i + 1]
@@ -86,10 +86,10 @@ class SparseWeights(ItemMatrix):
         return weights
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], interactions: csr_array) -> Self:
         del metadata
         offsets, sources, values = (tensors[name] for name in ("offsets", "sources", "values"))
-        m, size = pairs.shape[1], len(values)
+        m, size = interactions.shape[1], len(values)
         if offsets.dtype != torch.int64 or offsets.shape != (m + 1,):
             raise DataError(f"item weights need {m + 1} offsets of 64 bits; found {tuple(offsets.shape)}")
         if int(offsets[0]) != 0 or int(offsets[-1]) != size or bool((offsets.diff() < 0).any()):
@@ -120,7 +120,7 @@ class DenseWeights(ItemMatrix):
         return self.weights[:, item].double().numpy()
 
     @classmethod
-    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], pairs: csr_array) -> Self:
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], interactions: csr_array) -> Self:
         del metadata
-        m = pairs.shape[1]
+        m = interactions.shape[1]
         return cls(check_tensor(tensors["weights"], "weights", (m, m)))

@@ -70,7 +70,7 @@ class ItemScorer(Scorer):
         return Contributions(float(entries.sum()), entries, 0.0, 0.0)
 
     def cpu(self) -> "ItemScorer":
-        return self  # it lives in main memory
+        return self  # it is always in main memory
 
     def tensors(self) -> dict[str, Tensor]:
         return self.matrix.tensors()  # the histories are the run's own
@@ -85,5 +85,5 @@ class ItemScorer(Scorer):
                 f"its scorer is none of embeddings, {', '.join(ITEM_WEIGHTS)}, or does not say how it counts"
             )
         shape, count_duplicates = (history.num_users, history.num_items), metadata["count_duplicates"]
-        pairs = interaction_matrix(history.users, history.items, shape, count_duplicates)
-        return cls(ITEM_WEIGHTS[metadata["kind"]].restore(tensors, metadata, pairs), pairs, count_duplicates)
+        histories = interaction_matrix(history.users, history.items, shape, count_duplicates)
+        return cls(ITEM_WEIGHTS[metadata["kind"]].restore(tensors, metadata, histories), histories, count_duplicates)

@@ -1,4 +1,4 @@
-"""`Recommendations`: ranked lists as one table that goes to whatever the caller works in."""
+"""`Recommendations`: ranked lists as one table, for Arrow, pandas, polars or plain Python."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any

@@ -38,7 +38,7 @@ class RankingOptions:
 
     def __post_init__(self) -> None:
         if self.k < 1:
-            raise ConfigError(f"k={self.k}: a list needs at least one item; ask for k >= 1")
+            raise ConfigError(f"k={self.k}: a list needs at least one item; use k >= 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +254,7 @@ class Recommender:
             ConfigError: k is below 1.
             NotSupportedError: the scorer has neither item embeddings nor item weights.
         """
-        RankingOptions(k)  # a wrong k is told before an unknown item
+        RankingOptions(k)  # a wrong k is reported before an unknown item
         index = _known_indices(self.item_ids, [item], "item")
         lists = self.rank_similar(int(index[0]), k)
         return self._table("item_id", self.item_ids.take(index), "similar_item_id", lists)

@@ -1,4 +1,4 @@
-"""What each user has already touched, laid out so that a block of scores can be masked in one write."""
+"""The items that each user already has, laid out so that a block of scores can be masked in one write."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from rankformer.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class SeenItems:
-    """The distinct (user, item) pairs of one or more logs, as compressed rows."""
+    """The distinct interactions of one or more logs, as compressed rows."""
 
     offsets: NDArray[np.int64]  # (n + 1,) int64; the items of user u are `items[offsets[u]:offsets[u + 1]]`
     items: NDArray[np.int32]  # (P,) int32 item indices, ascending inside each user
@@ -21,7 +21,7 @@ class SeenItems:
 
     @classmethod
     def of(cls, *parts: Interactions) -> "SeenItems":
-        """Return the union of the pairs of all parts, which must share their id maps."""
+        """Return the union of all parts, which must share their id maps."""
         if not parts:
             raise DataError("no interactions were given; pass at least one part, for example SeenItems.of(train)")
         first = parts[0]
@@ -34,7 +34,7 @@ class SeenItems:
 
     @classmethod
     def from_pairs(cls, users: NDArray[Any], items: NDArray[Any], num_users: int, num_items: int) -> "SeenItems":
-        """Return the distinct pairs among the given ones, in any order and with any duplicates."""
+        """Return the distinct ones of these interactions, given in any order and with duplicates."""
         keys = np.sort(users.astype(np.int64) * num_items + items)
         keys = keys[np.diff(keys, prepend=-1) > 0]  # the first of each run of equals; np.unique takes 50 times as long
         rows, columns = np.divmod(keys, max(num_items, 1))
@@ -44,7 +44,7 @@ class SeenItems:
 
     @property
     def num_users(self) -> int:
-        """How many users the rows stand for, those without a pair included."""
+        """The number n of users, those without items included."""
         return len(self.offsets) - 1
 
     def __len__(self) -> int:
@@ -57,24 +57,24 @@ class SeenItems:
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:
-        """Each pair as the one number u * m + i, ascending, (P,)."""
+        """Each interaction as the one number u * m + i, ascending, (P,)."""
         rows = np.repeat(np.arange(self.num_users, dtype=np.int64), self.counts)
         return rows * self.num_items + self.items
 
     def rows(self, users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return (row, item) of every pair of the given users, `row` being the position in `users`.
+        """Return (row, item) of every interaction of the given users, `row` being the position in `users`.
 
         A matrix of shape (len(users), m) is masked by one write at these coordinates.
         """
         counts = self.counts[users]
         rows = np.repeat(np.arange(len(users), dtype=np.int64), counts)
-        # The j-th pair of a row sits at offsets[user] + j; `before` is how many pairs earlier rows put out.
+        # The j-th item of a row is at offsets[user] + j; `before` is how many items earlier rows have.
         before = np.cumsum(counts) - counts
         positions = np.arange(len(rows), dtype=np.int64) + np.repeat(self.offsets[users] - before, counts)
         return rows, self.items[positions]
 
     def contains(self, users: NDArray[Any], items: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether each pair is present, over broadcast arrays; a negative item is in no pair."""
+        """Return whether each interaction is present, over broadcast arrays; a negative item never is."""
         wanted = users.astype(np.int64) * self.num_items + items
         if not len(self.keys):
             return np.zeros(wanted.shape, dtype=np.bool_)

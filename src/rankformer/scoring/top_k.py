@@ -50,7 +50,7 @@ def top_k(
         scorer: where the scores come from.
         users: (b,) user indices, in any order, duplicates allowed.
         k: length of the lists.
-        seen: pairs that must not be returned.
+        seen: interactions whose items must not be returned.
         allow: (a,) item indices; when given, nothing else is returned.
         block: item indices that are never returned.
         max_block_bytes: bound on the score matrix held at once (one row is always allowed).
@@ -96,7 +96,7 @@ def top_k_reference(
 
 def _check(scorer: ScoreMatrix, users: Tensor, k: int, seen: SeenItems | None) -> None:
     if k < 1:
-        raise ConfigError(f"k={k}: a list needs at least one item; ask for k >= 1")
+        raise ConfigError(f"k={k}: a list needs at least one item; use k >= 1")
     if users.ndim != 1:
         raise DataError(f"users must be a flat list of indices; found shape {tuple(users.shape)}")
     if len(users) and int(users.min()) < 0:
@@ -104,9 +104,9 @@ def _check(scorer: ScoreMatrix, users: Tensor, k: int, seen: SeenItems | None) -
     if seen is None:
         return
     if seen.num_items != scorer.num_items:
-        raise DataError(f"the seen pairs know {seen.num_items} items and the scorer {scorer.num_items}; use one log")
+        raise DataError(f"`seen` has {seen.num_items} items and the scorer {scorer.num_items}; use one log")
     if len(users) and int(users.max()) >= seen.num_users:
-        raise DataError(f"user index {int(users.max())} lies outside the {seen.num_users} users of the seen pairs")
+        raise DataError(f"user index {int(users.max())} is outside the {seen.num_users} users of `seen`")
 
 
 def _forbidden(num_items: int, allow: Tensor | None, block: Tensor | None) -> Tensor | None:
@@ -130,7 +130,7 @@ def _as_floating(scores: Tensor) -> Tensor:
 
 
 def _mask(scores: Tensor, users: Tensor, seen: SeenItems | None, forbidden: Tensor | None) -> None:
-    """Overwrite with -inf, in place, the scores (b, m) of the pairs and items that must not be returned."""
+    """Overwrite with -inf, in place, the scores (b, m) of seen and forbidden items."""
     if forbidden is not None:
         scores.index_fill_(1, forbidden.to(scores.device), _NEG_INF)
     if seen is not None:
@@ -189,8 +189,8 @@ def _settle_ties(scores: Tensor, values: Tensor, items: Tensor) -> Tensor:
     # Number the columns downwards from m, so that the largest numbers at the value are the lowest columns.
     downwards = torch.arange(m, 0, -1, dtype=torch.int32, device=scores.device)
     lowest = m - torch.where(scores == last, downwards, 0).topk(k, dim=1).values.long()  # (t, k) ascending columns
-    place = torch.arange(k, device=scores.device)
-    return torch.where(place < above, items, lowest.gather(1, (place - above).clamp(min=0)))
+    position = torch.arange(k, device=scores.device)
+    return torch.where(position < above, items, lowest.gather(1, (position - above).clamp(min=0)))
 
 
 def _finish(values: Tensor, items: Tensor, k: int) -> TopK:

@@ -71,7 +71,7 @@ class BatchQueue(Generic[Key, Answer]):
         future: asyncio.Future[Answer] = loop.create_future()
         self._queue.append((key, subject, future))
         if idle:
-            # Not this instant but in the loop's next round: what was read from other sockets in this one comes along.
+            # Not this instant but in the loop's next iteration, with what was read from other sockets in this one.
             loop.call_soon(self._start, loop)
         return await future
 

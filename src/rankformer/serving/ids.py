@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-# The Python types that carry ids as themselves, each with the tests for Arrow's; bytes are here to be told apart.
+# The Python types that carry ids as themselves, each with the tests for Arrow's; bytes are here to be recognised.
 _KINDS: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
     bool: (pa.types.is_boolean,),
     int: (pa.types.is_integer,),
@@ -79,7 +79,7 @@ class IdIndex:
         return self.find(text)
 
     def search(self, query: str, limit: int) -> list[int]:
-        """Return up to `limit` indices whose texts contain the query, those that begin with it first."""
+        """Return up to `limit` indices whose strings contain the query, those that begin with it first."""
         if not query:
             return [int(index) for index in self._order[:limit]]
         wanted = pc.utf8_lower(pa.scalar(query, pa.large_string())).as_py()

@@ -163,8 +163,8 @@ async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -
 def is_deeper(body: bytes, limit: int) -> bool:
     """Whether JSON is nested more than `limit` levels deep, found without a loop over its bytes.
 
-    Strings go first, then all but the brackets. Taking every `[]` out removes the innermost level, so that after
-    `limit` rounds nothing may be left. A few brackets that do not match are left to the parser.
+    Strings are removed, then all but the brackets. Taking every `[]` out removes the innermost level, so that after
+    `limit` passes nothing may be left. A few brackets that do not match are left to the parser.
     """
     structure = _STRING.sub(b"", body).translate(_BRACKETS, _OTHERS)
     for _ in range(limit):

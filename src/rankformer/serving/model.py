@@ -106,7 +106,7 @@ class ServedModel:
         return {"fold_in": able.can_fold_in, "explain": able.can_explain, "similar": able.can_find_similar}
 
     @cached_property
-    def card(self) -> dict[str, Any]:
+    def model_card(self) -> dict[str, Any]:
         """The model card; of a path on this machine only the last part is shown."""
         run = self.run
         metric, curve = validation_curve(run.log, run.settings.get("metric"))

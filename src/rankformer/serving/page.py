@@ -1,6 +1,6 @@
 """The page at `/`: one self-contained document, put together once from the files in `page/`.
 
-The document asks nobody but its own service. Its policy lets run exactly one script and one style, each named by its
+It sends requests to its own service only. Its policy lets run exactly one script and one style, each named by its
 hash, so markup in a title could not run even if the script put it into the page, which it never does.
 """
 

@@ -215,7 +215,7 @@ async def history(service: Service, model: ServedModel, user: int, query: schema
 
 @_route("GET", "/v1/items", "browsing", "Find items", schemas.ItemsAnswer, 429)
 async def items(service: Service, model: ServedModel, query: schemas.SearchQuery) -> Document:
-    """Items whose id or title contains a text, popular ones first."""
+    """Items whose id or title contains a string, popular ones first."""
     found = await service.run(model.items.search, query.query, query.limit)
     return {"items": [{**model.titled(item), "count": int(model.items.counts[item])} for item in found]}
 
@@ -223,7 +223,7 @@ async def items(service: Service, model: ServedModel, query: schemas.SearchQuery
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)
 async def card(service: Service, model: ServedModel) -> Document:
     """What the model is, what it was trained on, and how good it is by which protocol."""
-    return model.card
+    return model.model_card
 
 
 @_route("GET", "/livez", "operation", "Alive", schemas.StatusAnswer, responses=None)

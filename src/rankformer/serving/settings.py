@@ -19,7 +19,7 @@ class ServiceSettings(Settings):
     """Limits of the service; every one of them bounds memory, time or the size of an answer."""
 
     max_k: int = Field(default=1000, ge=1)
-    """Longest list that may be asked for."""
+    """Longest list that may be requested."""
     max_users: int = Field(default=1000, ge=1)
     """Most users in one batch."""
     max_batch_items: int = Field(default=100_000, ge=1)

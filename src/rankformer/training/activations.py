@@ -32,14 +32,14 @@ Layer = Callable[[Tensor], Tensor]
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's names for mallopt's first argument
 
 
-def apply_layers(layers: Sequence[Layer], start: Tensor, keep: Activations = "float32") -> Tensor:
+def apply_layers(layers: Sequence[Layer], x: Tensor, keep: Activations = "float32") -> Tensor:
     """Return the last output of functions applied one after the other, with what `keep` says for the backward pass.
 
     No function may draw random numbers or change its input.
     """
     if not torch.is_grad_enabled() or keep == "float32":
-        return _in_turn(layers, start)
-    return _rounded(layers, start) if keep == "bfloat16" else _recomputed(layers, start)
+        return _in_turn(layers, x)
+    return _rounded(layers, x) if keep == "bfloat16" else _recomputed(layers, x)
 
 
 def segment_sizes(count: int) -> list[int]:

@@ -30,7 +30,7 @@ class CheckpointWriter(Protocol):
 
 @dataclass(frozen=True)
 class FitContext:
-    """The surroundings of a fit; what is None is not there."""
+    """What a fit is given besides the interactions; None means absent."""
 
     validate: Callable[[Scorer], dict[str, float]] | None = None  # metrics of a scorer on the validation part
     record: Callable[[Event], None] = lambda event: None  # is called with one event per epoch and per validation

@@ -34,7 +34,7 @@ class EmbeddingSettings(TrainingSettings):
     embedding_dim: int = Field(default=64, ge=1)
     """Dimension d of the embeddings."""
     initialization: Literal["normal", "xavier-uniform", "xavier-normal", "spectral", "least-squares"] = "normal"
-    """What the table starts from: normal with standard deviation 0.1, Xavier's uniform or normal range, the leading
+    """Initialization of the table: normal with standard deviation 0.1, Xavier's uniform or normal range, the leading
     singular vectors of the interaction matrix, or its weighted least-squares factors."""
 
 

@@ -100,7 +100,7 @@ class TrainingLoop:
         loss = self.network.loss(self.graph, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         value = loss.item()
-        # A sum is finite only if every term is, and is the cheapest pass that tells.
+        # A sum is finite only if every term is: the cheapest check.
         sums = [value] + [p.grad.sum().item() for p in parameters if p.grad is not None]
         if not all(map(math.isfinite, sums)):
             raise self._not_finite("gradient is" if math.isfinite(value) else "loss is")
@@ -158,5 +158,5 @@ class TrainingLoop:
         return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step)
 
     def _not_finite(self, what: str) -> TrainingError:
-        place, rate = f"step {self.progress.step} (epoch {self.progress.epoch})", self.settings.learning_rate
-        return TrainingError(f"{place}: the {what} not finite; try a smaller learning_rate than {rate}")
+        where, rate = f"step {self.progress.step} (epoch {self.progress.epoch})", self.settings.learning_rate
+        return TrainingError(f"{where}: the {what} not finite; try a smaller learning_rate than {rate}")

@@ -109,7 +109,7 @@ class Objective:
         data: training and validation part.
         fixed: settings that are the same in all trials.
         seed: of every training.
-        folder: for the log and checkpoint of the trial that runs.
+        folder: for the training log and checkpoint of the trial that runs.
         device: where to compute.
         on_event: called with each event of a training.
         deadline: `time.monotonic()` at which to stop, None for never.
@@ -157,7 +157,7 @@ class Objective:
             nonlocal history
             self.on_event(event)
             if epochs and event["event"] == "validation":
-                # The log also has what came before a checkpoint that was resumed.
+                # The training log also has what came before a checkpoint that was resumed.
                 history = history_of(read_log(folder))
                 if history.epochs < epochs and falls_behind(history.validations):
                     raise Pruned

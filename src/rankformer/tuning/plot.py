@@ -14,7 +14,7 @@ from rankformer.tuning.study import Study
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart by colour-blind eyes; the shapes tell them apart in grey print too.
+# Okabe and Ito's colours, distinct for colour-blind readers; the shapes are distinct in grey print too.
 BEST_COLOUR = "#D55E00"
 LOOKS: dict[str, dict[str, Any]] = {
     "complete": {"color": "#0072B2", "marker": "o", "s": 28},

@@ -58,7 +58,7 @@ def best_settings(study: Study, best: Trial) -> dict[str, Any]:
 
 
 def relative_difference(study: Study) -> float | None:
-    """Return by what share the best trial is above the defaults, None where one of them has no value."""
+    """Return by what fraction the best trial is above the defaults, None where one of them has no value."""
     first = study.trials[0].value if study.trials and study.trials[0].state == "complete" else None
     if study.best is None or not first or study.best.value is None:
         return None

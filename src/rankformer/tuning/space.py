@@ -7,7 +7,7 @@ A model's `search_space` and a file for `--space` are written alike:
 
 `learning_rate` and `l2` are searched for every model that has them, around its own defaults, unless its space says
 otherwise. What decides the cost of a trial (epochs, dimensions, batches) or the protocol (metric, patience) is searched
-only if a file asks for it: a longer training or a larger model would win without being a better setting.
+only if a file names it: a longer training or a larger model would win without being a better setting.
 """
 
 import difflib
@@ -126,7 +126,7 @@ def _range(where: str, described: dict[str, Any], field: FieldInfo) -> Dimension
 
 
 def _checked(where: str, value: Any, field: FieldInfo) -> Value:
-    """Return a value that the setting may have, by its own type and bounds; how settings fit together shows later."""
+    """Return a value that the setting may have, by its own type and bounds; combinations are checked later."""
     rules: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     allowed: TypeAdapter[Value] = TypeAdapter(rules)
     try:

@@ -39,7 +39,7 @@ def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequen
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for trial in trials:
-        # Defaults outside of the space teach the sampler nothing: it has no place for them.
+        # The sampler cannot use defaults outside of the space.
         if all(contains(dimension, trial.settings[name]) for name, dimension in space.items()):
             known = create_trial(
                 state=STATES[trial.state],

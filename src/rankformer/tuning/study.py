@@ -2,7 +2,7 @@
 
     study.json    what is searched and every finished trial; checksummed, and replaced as a whole after each trial
     running/      training log and checkpoint of the trial that runs
-    study.lock    held while a process works on the folder; the system lets go of it whatever happens
+    study.lock    held while a process works on the folder; the system releases it when the process ends
 
 A process killed at any instant leaves `study.json` with all trials that had finished, and the one that had not
 continues from its last checkpoint. A search of other data, another model, space or seed is refused.
@@ -116,7 +116,7 @@ class Study:
         write_bytes_atomic(self.path, checksummed_json(content))
 
     def _check_identity(self, found: dict[str, Any]) -> None:
-        wanted = json.loads(json.dumps(self.identity()))  # as it is after a trip to disk
+        wanted = json.loads(json.dumps(self.identity()))  # as it is read back from disk
         for key in {**wanted, **found}:
             theirs, ours = found.get(key), wanted.get(key)
             if theirs == ours:

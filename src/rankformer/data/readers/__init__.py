@@ -3,7 +3,7 @@
     csv tsv          a header is recognised, or stated with `header`
     inter            RecBole: tabs, header `user_id:token<TAB>item_id:token...`
     parquet jsonl    typed columns, ids keep their type
-    txt              `user item` lines ("pairs") or adjacency lists, told from the lines (see `lines`)
+    txt              `user item` lines ("pairs") or adjacency lists, inferred from the lines (see `lines`)
 
 Text formats may be gzipped (`clicks.csv.gz`). In text, an id column becomes int64 only if every value is written
 exactly as its integer is; `007` keeps a column of strings.
@@ -49,7 +49,7 @@ READER_OF_SUFFIX = {suffix: reader for reader in _ALL for suffix in reader.suffi
 
 
 def read_table(path: Path, format: str | None, named: Collection[str] = (), header: bool | None = None) -> RawTable:
-    """Return the table in a file; without a format (a key of `READERS`) the extension tells it."""
+    """Return the table in a file; without a format (a key of `READERS`) the extension decides."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
     if not path.exists():

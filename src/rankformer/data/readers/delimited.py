@@ -102,7 +102,7 @@ def _records(path: Path, delimiter: str, quoted: bool, strict: bool = False) -> 
 
 
 def _explained(path: Path, records: Records, delimiter: str, expected: int, problem: Exception) -> DataError:
-    """Return what is wrong with the first line that has another number of fields, or else Arrow's own words."""
+    """Return what is wrong with the first line that has another number of fields, or else Arrow's message."""
     found = clip(str(problem), 200)
     for line, cells in records():
         if len(cells) != expected:

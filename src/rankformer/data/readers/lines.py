@@ -2,7 +2,7 @@
 
 pairs      `user item`, `user item weight` or `user item weight time`
 adjacency  `user item item ...`, each user on one line, integers only; a user alone on a line has no items
-txt        told from the lines: two tokens on each are pairs, ragged lines are adjacency lists, and three or four
+txt        inferred from the lines: two tokens on each are pairs, ragged lines are adjacency lists, and three or four
            tokens on every line could be either, so that has to be stated
 """
 
@@ -44,7 +44,7 @@ class TokenLines:
 
 
 def parse_txt(lines: TokenLines) -> RawTable:
-    """Return the table of lines that are pairs or adjacency lists, told from their lengths."""
+    """Return the table of lines that are pairs or adjacency lists, inferred from their lengths."""
     first = lines.sizes[0]
     if (lines.sizes == first).all() and first in (3, 4):
         raise DataError(

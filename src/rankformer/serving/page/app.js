@@ -5,7 +5,7 @@ let model = null;
 let entries = null; // the list on show
 let seenKeys = new Set();
 let asked = {}; // what each part of the page was last filled for
-let focusPlace = null; // where in the list the focus was when its row went away
+let focusPosition = null; // where in the list the focus was when its row went away
 
 const panels = {
   history: new Panel(byId("history")),
@@ -167,8 +167,8 @@ function showList(answer = null) {
     state.seen ? "" : "Every item has been seen. “Include seen” brings them back."));
   placeDetail();
   if (detail.element.contains(focused)) focused.focus();
-  if (focusPlace !== null && document.activeElement === document.body) ranked.focus(focusPlace, ".pick");
-  focusPlace = null;
+  if (focusPosition !== null && document.activeElement === document.body) ranked.focus(focusPosition, ".pick");
+  focusPosition = null;
 }
 
 function showNote({ fallback = false, unknown_items: unknown = [] }) {
@@ -236,17 +236,17 @@ function closeDetail() {
 function pick(item) {
   const key = keyOf(item.item_id);
   remember({ items: [item] });
-  focusPlace = [...ranked.rows.keys()].indexOf(key);
+  focusPosition = [...ranked.rows.keys()].indexOf(key);
   const picks = state.picks.includes(key) ? state.picks : [...state.picks, key];
   go({ picks, view: "new-user" }, { step: state.view !== "new-user" });
   announce(`Added ${nameOf(item)}`);
 }
 
 function drop(item) {
-  const place = state.picks.indexOf(keyOf(item.item_id));
+  const position = state.picks.indexOf(keyOf(item.item_id));
   go({ picks: state.picks.filter((key) => key !== keyOf(item.item_id)) });
   const stops = byId("picks").querySelectorAll(".remove");
-  (stops[Math.min(place, stops.length - 1)] ?? byId("item-input")).focus();
+  (stops[Math.min(position, stops.length - 1)] ?? byId("item-input")).focus();
 }
 
 function loadModel() {

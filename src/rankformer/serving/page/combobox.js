@@ -51,9 +51,9 @@ class Combobox {
     // What was typed exactly comes first, so that Enter means it.
     const exact = (entry) => this.textOf(entry) === text;
     this.entries = [...entries.filter(exact), ...entries.filter((entry) => !exact(entry))];
-    this.list.replaceChildren(...this.entries.map((entry, place) =>
+    this.list.replaceChildren(...this.entries.map((entry, index) =>
       make("li", {
-        role: "option", id: `${this.list.id}-${place}`, "aria-selected": "false", onclick: () => this.take(place),
+        role: "option", id: `${this.list.id}-${index}`, "aria-selected": "false", onclick: () => this.take(index),
       }, this.describe(entry))));
     const nothing = text ? `Nothing matches “${text}”.` : "There is nothing to choose from.";
     this.note.textContent = problem || (this.entries.length ? "" : nothing);
@@ -80,10 +80,10 @@ class Combobox {
     this.mark(-1);
   }
 
-  mark(place) {
+  mark(index) {
     this.list.children[this.active]?.setAttribute("aria-selected", "false");
-    this.active = place;
-    const option = this.list.children[place];
+    this.active = index;
+    const option = this.list.children[index];
     option?.setAttribute("aria-selected", "true");
     option?.scrollIntoView({ block: "nearest" });
     if (option) this.input.setAttribute("aria-activedescendant", option.id);
@@ -123,8 +123,8 @@ class Combobox {
     }
   }
 
-  take(place) {
-    const entry = this.entries[place];
+  take(index) {
+    const entry = this.entries[index];
     this.input.value = "";
     this.close();
     this.choose(entry);

@@ -9,7 +9,7 @@ function ticks(low, high, wanted) {
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
   const first = Math.floor(low / step);
   const last = Math.ceil(high / step);
-  return Array.from({ length: last - first + 1 }, (_, place) => (first + place) * step);
+  return Array.from({ length: last - first + 1 }, (_, index) => (first + index) * step);
 }
 
 /** Returns a picture of the validated metric over the epochs, with the best one marked. */
@@ -24,7 +24,7 @@ function curveFigure(points, metric) {
   const x = (epoch) => scale(epoch, across, CURVE.left, full - CURVE.right);
   const y = (value) => scale(value, upward, CURVE.height - CURVE.bottom, CURVE.top);
   const decimals = Math.max(0, -Math.floor(Math.log10(upward[1] - upward[0])));
-  const text = (at, place, anchor, words) => make("svg:text", { x: at, y: place, "text-anchor": anchor }, words);
+  const text = (left, top, anchor, words) => make("svg:text", { x: left, y: top, "text-anchor": anchor }, words);
   const floor = CURVE.height - CURVE.bottom;
   const summary = `${metric} by epoch: ${decimal(values[0], 4)} at epoch ${epochs[0]}, `
     + `best ${decimal(best.value, 4)} at epoch ${best.epoch}`;

@@ -10,7 +10,7 @@ const SINGLE = matchMedia("(max-width: 719.98px)"); // one column
 const byId = (id) => document.getElementById(id);
 
 /**
- * Returns a new element. Children are elements or texts, empty ones left out; `on...` attributes are listeners,
+ * Returns a new element. Children are elements or strings, empty ones left out; `on...` attributes are listeners,
  * `variables` are custom properties for the style, and an attribute that is null or false is not set.
  */
 function make(tag, attributes = {}, ...children) {

@@ -3,10 +3,10 @@
 const MOVE = { duration: 280, easing: "cubic-bezier(.2, .7, .2, 1)" };
 
 /** Returns where each score lies between the lowest (or zero) and the highest, from 0 to 1. */
-function sharesOf(scores) {
+function fractionsOf(scores) {
   const lowest = Math.min(0, ...scores);
-  const width = Math.max(...scores, 0) - lowest;
-  return scores.map((score) => (width > 0 ? (score - lowest) / width : 0));
+  const range = Math.max(...scores, 0) - lowest;
+  return scores.map((score) => (range > 0 ? (score - lowest) / range : 0));
 }
 
 const topOf = (element) => element.getBoundingClientRect().top;
@@ -30,20 +30,20 @@ class RankedList {
    */
   show(entries, { seen = new Set(), compare = false, pickable = false } = {}) {
     const before = compare ? this.ranks : null;
-    const places = new Map([...this.rows].filter(([, row]) => row.isConnected).map(([key, row]) => [key, topOf(row)]));
+    const tops = new Map([...this.rows].filter(([, row]) => row.isConnected).map(([key, row]) => [key, topOf(row)]));
     const decimals = decimalsOf(entries.map((entry) => entry.score));
-    const shares = sharesOf(entries.map((entry) => entry.score));
-    const rows = entries.map((entry, place) => {
+    const fractions = fractionsOf(entries.map((entry) => entry.score));
+    const rows = entries.map((entry, index) => {
       const known = seen.has(keyOf(entry.item_id));
-      return this.row(entry, shares[place], decimals, { known, before, pickable: pickable && !known });
+      return this.row(entry, fractions[index], decimals, { known, before, pickable: pickable && !known });
     });
-    this.rows = new Map(entries.map((entry, place) => [keyOf(entry.item_id), rows[place]]));
+    this.rows = new Map(entries.map((entry, index) => [keyOf(entry.item_id), rows[index]]));
     this.ranks = new Map(entries.map((entry) => [keyOf(entry.item_id), entry.rank]));
     this.element.replaceChildren(...rows);
-    if (compare && !REDUCED_MOTION.matches) this.animate(places);
+    if (compare && !REDUCED_MOTION.matches) this.animate(tops);
   }
 
-  row(entry, share, decimals, { known, before, pickable }) {
+  row(entry, fraction, decimals, { known, before, pickable }) {
     const opens = this.controls ? { "aria-expanded": "false", "aria-controls": this.controls } : {};
     const onclick = (event) => this.onchoose(entry, event);
     const row = make("button", { type: "button", class: "row", onclick, ...opens },
@@ -54,7 +54,7 @@ class RankedList {
         known && make("span", { class: "tag" }, "seen"),
         this.movement(entry, before)),
       numberElement(entry.score, decimals),
-      make("span", { class: "meter", "aria-hidden": "true", variables: { "--share": share } }));
+      make("span", { class: "meter", "aria-hidden": "true", variables: { "--fraction": fraction } }));
     const words = { "aria-label": `Add ${nameOf(entry)} to the new user`, title: "Add to the new user" };
     const plus = pickable && button("+", () => this.onpick(entry), { class: "pick", ...words });
     return make("li", {}, make("div", { class: "row-line" }, row, plus));
@@ -71,10 +71,10 @@ class RankedList {
     return make("span", { class: `moved ${way}`, "aria-label": `${way} ${steps}` }, `${arrow} ${steps}`);
   }
 
-  animate(places) {
+  animate(tops) {
     for (const [key, row] of this.rows) {
-      const steps = places.has(key)
-        ? [{ transform: `translateY(${places.get(key) - topOf(row)}px)` }, { transform: "none" }]
+      const steps = tops.has(key)
+        ? [{ transform: `translateY(${tops.get(key) - topOf(row)}px)` }, { transform: "none" }]
         : [{ opacity: 0 }, { opacity: 1 }];
       row.animate(steps, MOVE);
     }
@@ -88,10 +88,10 @@ class RankedList {
     return row;
   }
 
-  /** Moves the focus to the entry at a place, or to the last one before it. */
-  focus(place, selector) {
+  /** Moves the focus to the entry at a position, or to the last one before it. */
+  focus(position, selector) {
     const stops = this.element.querySelectorAll(selector);
-    stops[Math.min(place, stops.length - 1)]?.focus();
+    stops[Math.min(position, stops.length - 1)]?.focus();
   }
 }
 

@@ -16,7 +16,7 @@ function cardValue(value) {
   return make("bdi", { title: long && text }, long ? `${text.slice(0, 12)}…` : text);
 }
 
-/** Returns [name, value] pairs of a nested record, inner names joined to outer ones, empty values left out. */
+/** Returns [name, value] entries of a nested record, inner names joined to outer ones, empty values left out. */
 function flatten(record, prefix = "") {
   return Object.entries(record ?? {}).flatMap(([name, value]) => {
     const full = prefix && name !== prefix ? `${prefix} ${name}` : name;
@@ -26,8 +26,8 @@ function flatten(record, prefix = "") {
 }
 
 /** Returns a list of names and values. */
-const facts = (pairs) =>
-  make("dl", { class: "facts" }, pairs.map(([name, value]) =>
+const facts = (entries) =>
+  make("dl", { class: "facts" }, entries.map(([name, value]) =>
     make("div", {}, make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, cardValue(value)))));
 
 /** Returns "16 November 2026", or the text as it is where it is no date. */
@@ -66,7 +66,7 @@ function modelCard(model) {
   const ability = (can, words) => make("li", { class: can ? "yes" : "no" },
     make("span", { "aria-hidden": "true" }, can ? "✓ " : "✕ "), can ? words : `no ${words}`);
   const made = [model.created && `Trained ${dateText(model.created)}`, `version ${model.model_version}`];
-  const share = (100 * model.pairs) / (model.users * model.items);
+  const density = (100 * model.pairs) / (model.users * model.items);
   return [
     make("header", { class: "card-head" },
       make("h1", {},
@@ -76,8 +76,8 @@ function modelCard(model) {
     make("dl", { class: "tiles" },
       tile("users", count(model.users)),
       tile("items", count(model.items)),
-      tile("training pairs", count(model.pairs)),
-      tile("of all possible pairs", `${decimal(share, 2)} %`)),
+      tile("training interactions", count(model.pairs)),
+      tile("density", `${decimal(density, 2)} %`)),
     make("div", { class: "card-columns" },
       make("section", {}, make("h2", {}, "How well it ranks"), metricsSection(model)),
       make("section", {}, make("h2", {}, "How it learned"), curveSection(model))),
@@ -87,7 +87,7 @@ function modelCard(model) {
       make("section", {}, make("h2", {}, "Made with"), facts(flatten(model.versions)),
         make("h2", {}, "What it can do"),
         make("ul", { class: "abilities" },
-          ability(model.can?.fold_in, "lists for users it never saw"),
+          ability(model.can?.fold_in, "lists for new users"),
           ability(model.can?.explain, "reasons for a score"),
           ability(model.can?.similar, "similar items")))),
   ];

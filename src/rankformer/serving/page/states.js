@@ -1,4 +1,4 @@
-// Panels: a place of the page that asks, waits, shows, or says what went wrong.
+// Panels: parts of the page that send a request, wait, and show the answer or the error.
 
 const SLOW = 180; // milliseconds before waiting becomes visible
 const LONGEST_WAIT = 60; // seconds
@@ -97,9 +97,9 @@ class Panel {
     if (waits) this.countDown(countdown, Math.min(LONGEST_WAIT, Math.ceil(error.retryAfter ?? attempt)), again);
   }
 
-  countDown(place, seconds, again) {
+  countDown(element, seconds, again) {
     if (seconds <= 0) return void again();
-    place.textContent = `Trying again in ${seconds} s.`;
-    this.timer = setTimeout(() => this.countDown(place, seconds - 1, again), 1000);
+    element.textContent = `Trying again in ${seconds} s.`;
+    this.timer = setTimeout(() => this.countDown(element, seconds - 1, again), 1000);
   }
 }
