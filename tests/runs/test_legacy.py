@@ -45,6 +45,11 @@ def write_version_1(folder, settings, change=lambda manifest: None):
         scorer["count_repeats"] = scorer.pop("count_duplicates")
         tensors = load_file(folder / "embeddings.safetensors")
         save_file({f"scorer.{name}": value for name, value in tensors.items()}, folder / "embeddings.safetensors")
+    if manifest["model"] == "ials":  # its regularization was not scaled, neither by the weight nor by frequency
+        exponent = manifest["settings"].pop("frequency_exponent")
+        assert exponent == manifest["fold_in"].pop("exponent") == 0
+        del manifest["fold_in"]["offset"]
+        manifest["settings"]["regularization"] *= manifest["settings"]["weight"] - 1
     change(manifest)
     for name in FILES:
         data = (folder / name).read_bytes()
@@ -60,7 +65,10 @@ MODELS = {
     "rankformer": (Rankformer(num_layers=2, **SMALL), {"initialization": "start"}),
     "lightgcn": (LightGCN(**SMALL), {"initialization": "start"}),
     "ease": (EASE(duplicates="count"), {"duplicates": "repeats"}),
-    "ials": (IALS(embedding_dim=3, iterations=2), {"iterations": "rounds"}),
+    "ials": (
+        IALS(embedding_dim=3, iterations=2, frequency_exponent=0, weight=5, regularization=0.5),
+        {"iterations": "rounds"},
+    ),
 }
 
 

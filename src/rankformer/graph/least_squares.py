@@ -16,6 +16,8 @@ A_u are diagonal. They cost no matrix product in a step, and as a preconditioner
 a row to be solved for. A x is one `edge_dot` and one sum over edges.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -48,7 +50,7 @@ def least_squares_factors(
     """
     n, m = graph.num_users, graph.num_items
     generator = torch.Generator().manual_seed(seed)
-    factors = (torch.randn(graph.num_nodes, dim, generator=generator) * (0.1 / dim**0.5)).to(graph.device)
+    factors = (torch.randn(graph.num_nodes, dim, generator=generator) * (0.1 / math.sqrt(dim))).to(graph.device)
     others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), n)])
     strength = row_regularization(graph.degree, others, weight, regularization, frequency_exponent).to(factors.dtype)
     for _ in range(iterations):
