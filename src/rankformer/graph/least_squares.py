@@ -77,28 +77,26 @@ def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, s
     x = rotated[side].clone()
     diagonal = values.clamp(min=0).to(factors.dtype) + strength  # (rows, d)
 
-    def apply(rows: Tensor) -> Tensor:
-        """Return A x for every row x of the side."""
+    def dots(rows: Tensor) -> Tensor:
+        """Return x_u . y_i on every edge, (E,), for rows x of the side."""
         rotated[side] = rows
-        return (
-            side_sums(graph, of_users, edge_dot(graph, rotated, rotated), rotated)
-            .mul_(weight - 1)
-            .addcmul_(diagonal, rows)
-        )
+        return edge_dot(graph, rotated, rotated)
 
-    ones = torch.ones(graph.num_edges, dtype=factors.dtype, device=factors.device)
-    residual = side_sums(graph, of_users, ones, rotated).mul_(weight).sub_(apply(x))
-    scaled = residual / diagonal
-    direction, size = scaled, row_dot(residual, scaled)[:, None]  # (rows, 1)
+    # b - A x in one sum over edges: each brings (c - (c - 1) x . y) y.
+    residual = side_sums(graph, of_users, dots(x).mul_(1 - weight).add_(weight), rotated).addcmul_(
+        diagonal, x, value=-1
+    )
+    direction, scratch = residual / diagonal, torch.empty_like(residual)
+    size = row_dot(residual, direction, scratch)[:, None]  # (rows, 1)
     for step in range(_STEPS):
-        image = apply(direction)
+        image = side_sums(graph, of_users, dots(direction).mul_(weight - 1), rotated).addcmul_(diagonal, direction)
         # A row that is solved has no residual left; its step is 0 / 0.
-        length = (size / row_dot(direction, image)[:, None]).nan_to_num_(0.0, 0.0, 0.0)
+        length = (size / row_dot(direction, image, scratch)[:, None]).nan_to_num_(0.0, 0.0, 0.0)
         x.addcmul_(direction, length)
         if step + 1 < _STEPS:
             residual.addcmul_(image, length, value=-1)
-            scaled = residual / diagonal
-            new_size = row_dot(residual, scaled)[:, None]
-            direction = scaled.addcmul_(direction, (new_size / size).nan_to_num_(0.0, 0.0, 0.0))
+            scaled = torch.div(residual, diagonal, out=image)
+            new_size = row_dot(residual, scaled, scratch)[:, None]
+            direction.mul_((new_size / size).nan_to_num_(0.0, 0.0, 0.0)).add_(scaled)
             size = new_size
     torch.mm(x, basis.T, out=factors[side])

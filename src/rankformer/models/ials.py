@@ -26,6 +26,7 @@ from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import LeastSquares, embed
 from rankformer.scoring.histories import Histories
+from rankformer.training.activations import kept_memory
 
 
 class IALSSettings(ClosedFormSettings):
@@ -62,6 +63,7 @@ class IALS(ClosedFormModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
+    @kept_memory()
     def solve(self, graph: BipartiteGraph) -> Embeddings:
         settings, n = self.settings, graph.num_users
         factors = least_squares_factors(

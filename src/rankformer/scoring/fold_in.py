@@ -51,6 +51,11 @@ class FoldIn(Part, ABC):
     def split(self, histories: Histories) -> Split:
         """Return the users' embeddings as sums, in float64."""
 
+    def total(self, histories: Histories) -> Tensor:
+        """Return the users' embeddings, (b, d) float64."""
+        parts, rest = self.split(histories)
+        return rest.index_add(0, histories.users, parts)
+
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Self:
         """Return the rule that `tensors` and `metadata` described."""
@@ -62,8 +67,7 @@ def embed(rule: FoldIn, histories: Histories) -> Tensor:
     """Return the embeddings of the users of a batch of histories, (b, d) float64."""
     rows = []
     for piece in histories.pieces() if histories.num_users else [histories]:  # none: one empty piece, for the shape
-        parts, rest = rule.split(piece)
-        rows.append(rest.index_add(0, piece.users, parts))
+        rows.append(rule.total(piece))
     return torch.cat(rows)
 
 
@@ -145,29 +149,39 @@ class LeastSquares(FoldIn):
         return values.clamp(min=0), vectors
 
     def split(self, histories: Histories) -> Split:
+        parts = self._rotated_parts(histories) @ self._eigen[1].T
+        return Split(parts, parts.new_zeros(histories.num_users, parts.shape[1]))
+
+    def total(self, histories: Histories) -> Tensor:
+        parts = self._rotated_parts(histories)
+        sums = parts.new_zeros(histories.num_users, parts.shape[1]).index_add_(0, histories.users, parts)
+        return sums @ self._eigen[1].T  # one product per user in place of one per entry
+
+    def _rotated_parts(self, histories: Histories) -> Tensor:
+        """Return c A_u^-1 q_i of each entry (h, d), in the basis of the eigenvectors."""
+        values, basis = self._eigen
         sizes = torch.bincount(histories.users, minlength=histories.num_users)
-        starts = sizes.cumsum(0) - sizes
-        d = self.vectors.shape[1]
+        starts, d = sizes.cumsum(0) - sizes, len(basis)
+        distinct, item_of = torch.unique(histories.items, return_inverse=True)
+        rotated = self.vectors[distinct].double() @ basis
         parts = torch.zeros(len(histories.items), d, dtype=torch.float64)
         for users in _similar_sizes(sizes, d):
             position = torch.arange(int(sizes[users[0]]))  # (l,) the longest history comes first
             filled = position < sizes[users, None]  # (b, l)
             entries = torch.where(filled, starts[users, None] + position, 0)
-            q = self.vectors[histories.items[entries]].double() * filled[:, :, None]  # (b, l, d), padded by zeros
+            q = rotated[item_of[entries]] * filled[:, :, None]  # (b, l, d), padded by zeros
             strength = self.regularization * (sizes[users] + self.offset).double() ** self.exponent  # (b,) lambda_u
+            diagonal = values + strength[:, None]  # (b, d) D
             if q.shape[1] < d:
-                values, basis = self._eigen
-                rotated = q @ basis
-                scaled = rotated / (values + strength[:, None])[:, None]  # (b, l, d) Q_u D^-1
-                systems = (self.weight - 1) * (scaled @ rotated.mT)  # (b, l, l)
+                scaled = q / diagonal[:, None]  # (b, l, d) Q_u D^-1
+                systems = (self.weight - 1) * (scaled @ q.mT)  # (b, l, l)
                 systems.diagonal(dim1=1, dim2=2).add_(1)
-                solved = torch.cholesky_solve(scaled, torch.linalg.cholesky(systems)) @ basis.T
+                solved = torch.cholesky_solve(scaled, torch.linalg.cholesky(systems))
             else:
-                systems = self._gram + (self.weight - 1) * (q.mT @ q)  # (b, d, d)
-                systems.diagonal(dim1=1, dim2=2).add_(strength[:, None])
+                systems = (self.weight - 1) * (q.mT @ q) + torch.diag_embed(diagonal)  # (b, d, d)
                 solved = torch.cholesky_solve(q.mT, torch.linalg.cholesky(systems)).mT  # (b, l, d)
             parts[entries[filled]] = self.weight * solved[filled]
-        return Split(parts, parts.new_zeros(histories.num_users, d))
+        return parts
 
 
 def _similar_sizes(sizes: Tensor, d: int) -> Iterator[Tensor]:
