@@ -76,7 +76,7 @@ def test_a_run_is_fitted_evaluated_and_saved_without_its_checkpoint(tmp_path, un
     manifest = read_manifest(tmp_path / "run")
     assert manifest["metrics"] == outcome.evaluation.metrics == undisturbed.evaluation.metrics
     assert data.items() <= manifest["data"].items()
-    assert (data["fingerprint"], data["users"], data["train_pairs"]) == (PARTS.fingerprint, 15, 60)
+    assert (data["fingerprint"], data["users"], data["train_interactions"]) == (PARTS.fingerprint, 15, 60)
     assert data["source"]["source"].endswith("/clicks.csv")
     assert load_model(tmp_path / "run").recommend(k=5).table == lists_of(undisturbed)
 

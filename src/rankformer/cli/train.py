@@ -93,7 +93,8 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool)
         document = {"run": str(folder), "status": status, "model": model, "seed": seed, **training}
         show_json({**document, "data": data, "metrics": metrics, "protocol": protocol})
         return
-    size = f"{data['users']:,} users x {data['items']:,} items, {data['train_pairs']:,} training interactions"
+    count = data.get("train_interactions", data.get("train_pairs", 0))  # runs of version 0.1 have the second
+    size = f"{data['users']:,} users x {data['items']:,} items, {count:,} training interactions"
     went = f", best epoch {history.best_epoch} of {history.epochs}, {history.seconds:.1f} s"
     show(f"{model} on {data['name']}: {size}{went if history.epochs else ''}")
     if metrics:

@@ -111,9 +111,9 @@ def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
         "name": source.name,
         "users": parts.train.num_users,
         "items": parts.train.num_items,
-        "train_pairs": len(parts.train),
-        "valid_pairs": len(parts.valid),
-        "test_pairs": len(parts.test),
+        "train_interactions": len(parts.train),
+        "valid_interactions": len(parts.valid),
+        "test_interactions": len(parts.test),
         "fingerprint": parts.fingerprint,
     }
 
