@@ -36,8 +36,9 @@ from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
 from rankformer.scoring.top_k import top_k
+from rankformer.training.activations import kept_memory
 
-_ROWS_AT_ONCE = 512
+_ROWS_AT_ONCE = 256
 
 
 class EASESettings(ItemWeightSettings):
@@ -71,6 +72,7 @@ class EASE(ClosedFormModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
+    @kept_memory()
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
         settings = self.settings
         self._check_memory(graph)
@@ -90,7 +92,7 @@ class EASE(ClosedFormModel):
             )
 
 
-def _dual_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> Iterator[NDArray[Any]]:
+def _dual_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> Iterator[Tensor]:
     """Yield P in blocks of columns, as rows (b, m) since it is symmetric, by one n x n factorisation."""
     by_item = pairs.T.tocsr().astype(kind)  # (m, n)
     gram = (pairs.astype(kind) @ by_item).toarray()
@@ -98,18 +100,17 @@ def _dual_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.flo
     factor = _factored(gram, regularization)
     for start in range(0, pairs.shape[1], _ROWS_AT_ONCE):
         some = by_item[start : start + _ROWS_AT_ONCE]  # (b, n) columns of X
-        block = (
-            by_item @ cho_solve((factor, True), some.T.toarray(), check_finite=False)
-        ).T / -regularization  # (b, m)
-        block[np.arange(len(block)), start + np.arange(len(block))] += 1 / regularization
+        solved = cho_solve((factor, True), some.T.toarray(order="F"), overwrite_b=True, check_finite=False)  # (n, b)
+        block = torch.from_numpy(by_item @ np.ascontiguousarray(solved)).T.contiguous().div_(-regularization)  # (b, m)
+        block.diagonal(start).add_(1 / regularization)
         yield block
 
 
-def _primal_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> Iterator[NDArray[Any]]:
+def _primal_columns(pairs: csr_array, regularization: float, kind: np.dtype[np.floating]) -> Iterator[Tensor]:
     """Yield P in blocks of columns, as rows (b, m) since it is symmetric, by inverting the m x m matrix in place."""
     inverse = _inverse(pairs, regularization, kind)
     for start in range(0, len(inverse), _ROWS_AT_ONCE):
-        yield inverse[start : start + _ROWS_AT_ONCE]
+        yield torch.from_numpy(inverse[start : start + _ROWS_AT_ONCE])
 
 
 def _factored(gram: NDArray[Any], regularization: float) -> NDArray[Any]:
@@ -146,19 +147,17 @@ def _inverse(pairs: csr_array, regularization: float, kind: np.dtype[np.floating
     return result
 
 
-def _weights(blocks: Iterator[NDArray[Any]], num_items: int, keep: int | None) -> ItemMatrix:
-    """Return B, or its largest weights in each column, from the columns of P."""
+def _weights(blocks: Iterator[Tensor], num_items: int, keep: int | None) -> ItemMatrix:
+    """Return B, or its largest weights in each column, from the columns of P, which are overwritten."""
     sources, values, dense, first = [], [], [], 0
     for block in blocks:
-        targets = np.arange(len(block))
-        diagonal = block[targets, first + targets]
-        weights = torch.from_numpy((block / -diagonal[:, None]).astype(np.float32))  # (b, m) columns of B, as rows
-        weights[targets, first + targets] = 0
+        weights = block.div_(-block.diagonal(first).clone()[:, None]).float()  # (b, m) columns of B, as rows
+        weights.diagonal(first).zero_()
         first += len(block)
         if keep is None or keep >= num_items:
             dense.append(weights)
             continue
-        largest = top_k(_Sizes(weights), torch.from_numpy(targets), keep)
+        largest = top_k(_Sizes(weights), torch.arange(len(weights)), keep)
         sources.append(largest.items)
         values.append(weights.gather(1, largest.items.clamp(min=0)))
     if dense:
@@ -178,5 +177,5 @@ class _Sizes(ScoreMatrix):
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         del out
-        sizes = self.weights[users].abs()
+        sizes = self.weights.index_select(0, users).abs_()
         return sizes.masked_fill_(sizes == 0, float("-inf"))
