@@ -346,6 +346,7 @@ class DualVAE(TrainedModel):
         "row_scale": ["sum", "root"],
         "dropout": {"low": 0.0, "high": 0.8},
         "initialization": ["normal", "least-squares"],
+        "weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
     }
 
     @TrainedModel.takes(DualVAESettings)
