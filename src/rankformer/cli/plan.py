@@ -6,15 +6,11 @@ import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption, build_model
-from rankformer.cli.output import JsonFlag, add_command, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, show, show_json, show_table
 from rankformer.cli.progress import busy
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    add_command(app, takes_data_options(plan))
-
-
+@takes_data_options
 def plan(
     data: DataArgument,
     model: ModelOption = None,

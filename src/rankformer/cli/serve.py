@@ -5,20 +5,8 @@ from typing import Annotated
 import typer
 
 from rankformer.cli.evaluate import RunArgument
-from rankformer.cli.output import help_of, show
+from rankformer.cli.output import show
 from rankformer.errors import ConfigError
-
-EXAMPLES = """Examples:
-
-rankformer serve runs/demo
-
-RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(name="serve", help=help_of(serve), epilog=EXAMPLES)(serve)
 
 
 def serve(
@@ -63,6 +51,10 @@ def serve(
     RUN may be a symbolic link: point it to another run, then send SIGHUP (or POST /v1/admin/reload with the token in
     RANKFORMER_ADMIN_TOKEN), and the new model replaces the old one without a failed request. An address that other
     machines can reach needs a token in RANKFORMER_TOKEN.
+
+    Examples:
+    rankformer serve runs/demo
+    RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
     """
     from rankformer.runs.manifest import read_manifest
 

@@ -12,7 +12,7 @@ import typer
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.model_options import DeviceOption, ModelOption, ThreadsOption, build_model
-from rankformer.cli.output import JsonFlag, add_command, console, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, console, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy, on_terminal
 from rankformer.errors import ConfigError, TrainingError
 
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 _NOT_PART_OF_A_SEARCH = ("data", "model", "out", "timeout", "device", "threads", "json")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    add_command(app, takes_data_options(tune))
-
-
+@takes_data_options
 def tune(
     context: typer.Context,
     data: DataArgument,
