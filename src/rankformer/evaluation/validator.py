@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rankformer.data.interactions import Interactions
+from rankformer.evaluation.blend_weights import choose_weights
 from rankformer.evaluation.evaluator import GroundTruth, measure
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.scoring.base import Scorer
@@ -38,3 +39,15 @@ def make_validator(
         return {name: float(np.mean(value)) for name, value in values.items()}
 
     return validate
+
+
+def make_weigher(
+    train: Interactions, valid: Interactions, seed: int
+) -> Callable[[Sequence[Scorer]], tuple[list[float], list[float]]]:
+    """Return the function `choose_weights` of a list of scorers on these parts."""
+
+    def weigh(scorers: Sequence[Scorer]) -> tuple[list[float], list[float]]:
+        truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
+        return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed)
+
+    return weigh

@@ -37,6 +37,8 @@ class Model(ABC):
         personalized: whether lists differ between users.
         has_vectors: whether scores are inner products of embeddings.
         uses_weights: whether the weights of interactions count.
+        ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
+        fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range
             {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.
     """
@@ -49,6 +51,8 @@ class Model(ABC):
     personalized: ClassVar[bool] = True
     has_vectors: ClassVar[bool] = True
     uses_weights: ClassVar[bool] = False
+    ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    fidelity: ClassVar[str | None] = None
     search_space: ClassVar[Mapping[str, Any]] = {}
 
     settings: ModelSettings
@@ -160,6 +164,13 @@ class Model(ABC):
     def similar_items(self, item: Any, k: int = 10) -> Recommendations:
         """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
         return self.recommender.similar_items(item, k)
+
+    def choices(self) -> dict[str, Any]:
+        """Return what the validation of the fit chose, as JSON can hold it; a fit given these chooses nothing.
+
+        A method that chooses more than its parameters overrides this, and reads `context.choices` in `learn`.
+        """
+        return {}
 
     def parameters(self) -> dict[str, Tensor]:
         """Return what was learned, by name; empty for methods that have nothing beyond the scorer."""

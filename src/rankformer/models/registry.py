@@ -15,6 +15,7 @@ from rankformer.runs.saved import load_run
 
 # The order of these imports is the order of every listing.
 # isort: off
+from rankformer.models.blend import Blend as Blend
 from rankformer.models.rankformer import Rankformer as Rankformer
 from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
 from rankformer.models.lightgcn import LightGCN as LightGCN

@@ -25,6 +25,7 @@ class TrainedModel(Model):
     network_class: ClassVar[type[Network]]
     settings_class: ClassVar[type[TrainingSettings]]
     settings: TrainingSettings
+    fidelity = "epochs"
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         """Return the scorer of the best validation, or of the last epoch without a validation part."""
@@ -44,7 +45,7 @@ class TrainedModel(Model):
         network = self.network_class(graph.num_users, graph.num_items, self.settings)
         network.load_state_dict(best)
         with torch.no_grad():
-            return network.to(self.device).scorer(graph)
+            return network.to(self.device).final_scorer(graph)
 
     def parameters(self) -> dict[str, Tensor]:
         return dict(self.network.state_dict())

@@ -9,7 +9,7 @@ import torch
 from rankformer.data.interactions import Interactions
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
-from rankformer.evaluation.validator import make_validator
+from rankformer.evaluation.validator import make_validator, make_weigher
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
 from rankformer.runs.manifest import is_run
@@ -83,8 +83,9 @@ def fit(
         log.rewind(state.numbers["log_events"] if state else 0)
         checkpoints = _Checkpoints(store, log)
     validate = None if valid is None else make_validator(train, valid, metric)
+    weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
     graph = BipartiteGraph.from_interactions(train, model.device)
-    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
+    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, weigh=weigh)).cpu()
     return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
 
 

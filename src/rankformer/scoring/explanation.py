@@ -1,5 +1,6 @@
 """Why an item was scored as it was: the score as an exact sum over the user's history."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ class IndexedExplanation(NamedTuple):
     contributions: list[float]  # of each of them
     user_contribution: float
     global_contribution: float
+    members: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Explanation:
         reasons: the items of the history, the largest contribution first.
         user_contribution: of the user's own learned embedding, 0 for methods and users without one.
         global_contribution: of the items outside the history together: the negatives and the global terms.
+        members: of a blend, the same score as a sum over its methods; None for other models.
     """
 
     user_id: Any
@@ -44,16 +47,22 @@ class Explanation:
     reasons: tuple[Reason, ...]
     user_contribution: float
     global_contribution: float
+    members: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as dictionaries and lists."""
-        return {**asdict(self), "reasons": [asdict(reason) for reason in self.reasons]}
+        content = {**asdict(self), "reasons": [asdict(reason) for reason in self.reasons]}
+        if self.members is None:
+            del content["members"]
+        return content
 
     def __str__(self) -> str:
         lines = [f"{_name(self)}: {self.score:.4f}"]
         lines += [f"  {reason.contribution:+.4f}  {_name(reason)}" for reason in self.reasons]
         lines += [f"  {self.user_contribution:+.4f}  (the user's own embedding)"] if self.user_contribution else []
-        return "\n".join([*lines, f"  {self.global_contribution:+.4f}  (all other items)"])
+        lines.append(f"  {self.global_contribution:+.4f}  (all other items)")
+        lines += [f"  {value:+.4f}  by {name}" for name, value in (self.members or {}).items()]
+        return "\n".join(lines)
 
 
 def _name(entry: Reason | Explanation) -> str:

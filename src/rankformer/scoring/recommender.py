@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
-from rankformer.errors import ConfigError, DataError, NotSupportedError, UnknownIdError
+from rankformer.errors import ConfigError, DataError, UnknownIdError
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.explanation import Explanation, IndexedExplanation, Reason
@@ -73,14 +73,8 @@ class Recommender:
 
     @property
     def embeddings(self) -> Embeddings:
-        """The embeddings, where the scorer is made of them.
-
-        Raises:
-            NotSupportedError: it is not.
-        """
-        if not isinstance(self.scorer, Embeddings):
-            raise NotSupportedError(f"{type(self.scorer).__name__} scores without embeddings; this needs embeddings")
-        return self.scorer
+        """The embeddings, where the scorer is made of them; else a NotSupportedError."""
+        return self.scorer.as_embeddings()
 
     @property
     def can_fold_in(self) -> bool:
@@ -153,7 +147,8 @@ class Recommender:
         items, position = np.unique(entries, return_inverse=True)
         sums = np.bincount(position, parts.items, minlength=len(items))
         order = np.argsort(-sums, kind="stable")
-        return IndexedExplanation(parts.score, items[order].tolist(), sums[order].tolist(), parts.user, parts.overall)
+        contributions = items[order].tolist(), sums[order].tolist()
+        return IndexedExplanation(parts.score, *contributions, parts.user, parts.overall, parts.members)
 
     def history_of(self, user: int) -> NDArray[np.int64]:
         """Return the item indices of a user's interactions, in the order of the log."""
@@ -289,7 +284,7 @@ class Recommender:
         ids = self.item_ids.ids.take(named).to_pylist()
         titles = [None] * len(ids) if self.titles is None else self.titles.take(named).to_pylist()
         reasons = tuple(map(Reason, ids[1:], titles[1:], found.contributions))
-        parts = found.user_contribution, found.global_contribution
+        parts = found.user_contribution, found.global_contribution, found.members
         return Explanation(user, item, titles[0], found.score, reasons, *parts)
 
     def _filter(self, label: str, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
