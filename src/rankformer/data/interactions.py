@@ -300,6 +300,15 @@ class Parts(NamedTuple):
         return cls(*(log.rows(labels == label, f"{log.name}/{part}") for label, part in enumerate(cls._fields)))
 
     @property
+    def whole(self) -> Interactions:
+        """All interactions in one log with the part of each as its label; train comes first and test last."""
+        shared = set.intersection(*(set(part._columns()) for part in self)) - {"labels"}
+        columns = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
+        labels = np.repeat(np.arange(3, dtype=np.int8), [len(part) for part in self])
+        name = self.train.name.removesuffix("/train")
+        return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name)
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 over the fingerprints of the three parts: names the split in reports."""
         return hashlib.sha256(" ".join(part.fingerprint for part in self).encode()).hexdigest()

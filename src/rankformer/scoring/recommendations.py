@@ -21,7 +21,7 @@ class Recommendations:
     Attributes:
         table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items.
         unknown_items: for lists from histories, the raw ids of each that the model does not know and ignored.
-        fallbacks: for lists from histories, whom popularity answered because the model knows nothing of theirs.
+        fallbacks: whom popularity answered because the model knows nothing of theirs.
     """
 
     table: pa.Table
