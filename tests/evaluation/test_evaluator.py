@@ -90,8 +90,8 @@ def test_other_numbering_is_translated_by_raw_id_and_unknown_ids_are_counted():
     result = evaluate(descending(train), test, metrics=["recall@3", "mrr@3"])
     assert result.users.tolist() == [0, 1, -1]
     assert result.user_ids.to_pylist() == ["a", "b", "stranger"]
-    # a: list j k, test j -> 1 at rank 1. b, without a training interaction, and the stranger get what is popular, i j k:
-    # test k and the unknown item -> 1/2 at rank 3; test j -> 1 at rank 2.
+    # a: list j k, test j -> 1 at rank 1. b, without a training interaction, and the stranger get i j k, which are
+    # popular: test k and the unknown item -> 1/2 at rank 3; test j -> 1 at rank 2.
     assert result.per_user["recall@3"].tolist() == [1.0, 0.5, 1.0]
     np.testing.assert_allclose(result.per_user["mrr@3"], [1.0, 1 / 3, 1 / 2])
     assert result.warm_metrics == {"recall@3": 1.0, "mrr@3": 1.0}

@@ -303,7 +303,7 @@ class Parts(NamedTuple):
     def whole(self) -> Interactions:
         """All interactions in one log with the part of each as its label; train comes first and test last."""
         shared = set.intersection(*(set(part._columns()) for part in self)) - {"labels"}
-        columns = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
         labels = np.repeat(np.arange(3, dtype=np.int8), [len(part) for part in self])
         name = self.train.name.removesuffix("/train")
         return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name)

@@ -1,5 +1,6 @@
-"""The sequence fit, evaluate, save: what `train`, `demo`, `tune` and the experiments all call."""
+"""The sequence fit, evaluate, refit, save: what `train`, `demo`, `tune` and the experiments all call."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
+from rankformer.runs.checkpoint import REFIT, CheckpointStore, remove_checkpoint
 from rankformer.runs.fitting import Learner, identity_of
 from rankformer.runs.manifest import is_run
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
@@ -93,14 +94,31 @@ def train_run(
     folder: Path,
     *,
     resume: bool = False,
+    refit: bool = False,
     on_event: Callable[[Event], None] | None = None,
     stage: Stage = lambda name: nullcontext(),
 ) -> tuple[Outcome, dict[str, Any]]:
-    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest."""
+    """Fit, evaluate, refit if asked to, and save a run; return its outcome and what the manifest says of its data.
+
+    A refit learns again from all parts, with what validation chose held fixed. What is saved is the refitted model with
+    the metrics of the one before; the outcome and `model` stay those before. Its events have `refit: true`. Resuming
+    takes the finished fit from its last checkpoint and continues the refit from its own.
+    """
     outcome = fit_and_evaluate(model, parts, folder=folder, resume=resume, on_event=on_event, stage=stage)
-    data = describe_data(source, parts)
+    data, whole, final, said = describe_data(source, parts), parts.whole, model, None
+    if refit and len(whole) > len(parts.train):
+        started = time.perf_counter()
+
+        def tell(event: Event) -> None:
+            if on_event is not None:
+                on_event({**event, "refit": True})
+
+        final = model.refitted(whole, run_folder=folder / "checkpoint" / REFIT, resume=resume, on_event=tell)
+        final.log = model.log
+        seconds = round(time.perf_counter() - started, 3)
+        said = {"interactions": len(whole), **model.choices(), "seconds": seconds, "metrics": "before the refit"}
     with stage("saving"):
-        model.save(folder, data=data, evaluation=outcome.evaluation)
+        final.save(folder, data=data, evaluation=outcome.evaluation, known=whole, refit=said)
     return outcome, data
 
 

@@ -78,7 +78,8 @@ class Recommender:
     @cached_property
     def cold(self) -> NDArray[np.bool_]:
         """Whether each user is one the scorer knows nothing about, (n,): popularity answers for them."""
-        return self.fitted.counts == 0
+        cold: NDArray[np.bool_] = self.fitted.counts == 0
+        return cold
 
     @cached_property
     def popularity(self) -> NDArray[np.float32]:
