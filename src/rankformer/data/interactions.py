@@ -266,9 +266,14 @@ class Interactions:
             raise DataError(f"{self.name} has no {k}-core: every interaction would be dropped; use a smaller k")
         return self.keep(mask)
 
-    def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0) -> "Parts":
-        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods."""
-        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed))
+    def split(
+        self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any
+    ) -> "Parts":
+        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods.
+
+        The split by time takes `test_from`, a date, or `test_days`.
+        """
+        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed, **moment))
 
     def to_arrow(self) -> pa.Table:
         """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back."""

@@ -157,7 +157,8 @@ def evaluate(
         seen = seen_by(recommender, learned_from, valid)
     known = truth.users < len(recommender.user_ids)
     users = np.where(known, truth.users, -1)
-    if seen is not None and lists is None and not _can_be_hit(truth, seen).any():
+    masked = 0 if seen is None else int(_is_masked(truth, seen).sum())
+    if masked == len(truth.keys):
         raise DataError(
             f"every interaction of {test.name} is left out of the lists by mask={mask!r}, so nothing can be hit; "
             "a model that was refitted on the whole log needs newer interactions"
@@ -193,6 +194,7 @@ def evaluate(
             seed=seed,
             versions=installed_versions(),
             backend=backend,
+            test_interactions_masked=masked,
             users_cold=int((~warm).sum()),
         ),
     )
@@ -220,11 +222,11 @@ def measure(
     return {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
 
 
-def _can_be_hit(truth: GroundTruth, seen: SeenItems) -> NDArray[np.bool_]:
-    """Return whether each distinct test interaction may be in a list."""
-    users, items = np.divmod(truth.relevant.keys, truth.relevant.num_items)
+def _is_masked(truth: GroundTruth, seen: SeenItems) -> NDArray[np.bool_]:
+    """Return whether each test interaction is left out of the lists."""
+    users, items = np.divmod(truth.keys, truth.relevant.num_items)
     inside = (users < seen.num_users) & (items < seen.num_items)
-    return ~(inside & seen.contains(users, np.where(inside, items, -1)))
+    return seen.contains(users, np.where(inside, items, -1))
 
 
 def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:

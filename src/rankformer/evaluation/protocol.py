@@ -25,6 +25,7 @@ class Protocol:
         versions: of rankformer, torch and python.
         backend: device the scores were computed on.
         ties: what orders equal scores.
+        test_interactions_masked: those of `test_interactions` that the mask leaves out of the lists: never hit either.
         users_cold: those of `users` without a training interaction, unknown ones included; popularity answers for them.
     """
 
@@ -40,6 +41,7 @@ class Protocol:
     versions: dict[str, str]
     backend: str
     ties: str = "item index"
+    test_interactions_masked: int = 0
     users_cold: int = 0
 
     def line(self) -> str:
@@ -57,6 +59,7 @@ class Protocol:
             f"{self.users:,} users{cold}",
             f"{self.test_interactions:,} test interactions",
             *unknown,
+            *([f"{self.test_interactions_masked:,} of them masked"] if self.test_interactions_masked else []),
             f"seed={'none' if self.seed is None else self.seed}",
             f"ties by {self.ties}",
             f"backend={self.backend}",

@@ -14,6 +14,7 @@ from torch import Tensor
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.fitting import TrainingData, fit
+from rankformer.runs.progress import fit_progress
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
@@ -111,6 +112,7 @@ class Model(ABC):
         resume: bool = False,
         on_event: Callable[[Event], None] | None = None,
         choices: Mapping[str, Any] | None = None,
+        verbose: bool | None = None,
     ) -> Self:
         """Learn from the training part and return the model itself.
 
@@ -121,10 +123,11 @@ class Model(ABC):
             resume: continue from the checkpoint in `run_folder`, if there is one.
             on_event: called with each event of the training log, for progress displays.
             choices: what the validation of an earlier fit chose, held fixed: see `refitted`.
+            verbose: whether to show progress; by default in a terminal or a notebook, unless `on_event` is given.
         """
-        folder = Path(run_folder) if run_folder is not None else None
-        options: dict[str, Any] = {"folder": folder, "resume": resume, "on_event": on_event, "choices": choices}
-        self._recommender, self.log = fit(self, train, valid, **options)
+        options: dict[str, Any] = {"folder": Path(run_folder) if run_folder is not None else None, "resume": resume}
+        with fit_progress(self.settings, bool(valid), verbose, on_event) as tell:
+            self._recommender, self.log = fit(self, train, valid, **options, on_event=tell, choices=choices)
         return self
 
     def choices(self) -> dict[str, Any]:

@@ -61,8 +61,8 @@ class RunFolder:
             )
         return state
 
-    def check_finished(self, model: Learner, parts: Parts, refit: bool = False) -> None:
-        """Refuse to take a finished run for the requested one: other model, settings, seed or data, refitted or not."""
+    def check_finished(self, model: Learner, parts: Parts, refit: bool | None = None) -> None:
+        """Refuse to take a finished run for the requested one: other model, settings, seed, data or refit if given."""
         manifest = read_manifest(self.path)
         wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then
@@ -71,7 +71,8 @@ class RunFolder:
         said = next((key for key in known if key in manifest["data"]), None)
         if said is not None:
             found["data"], wanted["data"] = manifest["data"][said], known[said]
-        wanted["refit"], found["refit"] = refit, "refit" in manifest
+        if refit is not None:
+            wanted["refit"], found["refit"] = refit, "refit" in manifest
         check_identity(self.path / MANIFEST, wanted, found)
 
     def clear(self) -> None:

@@ -16,9 +16,9 @@ Loading verifies every checksum, shape and index range before use.
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,10 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.errors import DataError, RunFolderError
+from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 from rankformer.runs.checkpoint import remove_checkpoint
@@ -65,6 +67,42 @@ class Run:
     versions: dict[str, str] = field(default_factory=installed_versions)  # of the packages that made it
     lists: NDArray[np.int64] | None = None  # (U, K) what was evaluated: item indices for each user of the test part
     refit: dict[str, Any] | None = None  # what it was refitted on; metrics are then of the model before that
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the run's log, as its folder holds them.
+
+        Raises:
+            RunFolderError: it does not, as in runs of older versions and in those that were saved by hand.
+        """
+        known = self.recommender.known
+        if known.labels is None:
+            raise RunFolderError("the run does not say which interactions are its test part; train it again")
+        return Parts.of(known, known.labels)
+
+    def evaluate_again(self, metrics: Sequence[str] = DEFAULT_METRICS) -> Evaluation:
+        """Return the evaluation of the lists that were evaluated before the run was saved, by any metrics.
+
+        Raises:
+            RunFolderError: the run has no such lists, or they are shorter than a metric's cutoff.
+        """
+        parts, longest = self.parts, max(metric.cutoff for metric in parse_metrics(metrics))
+        if self.lists is None or longest > self.lists.shape[1]:
+            kept = "no lists" if self.lists is None else f"lists of {self.lists.shape[1]} items"
+            raise RunFolderError(f"the run holds {kept} of its evaluation, too short for a cutoff of {longest}")
+        found = evaluate(
+            self.recommender,
+            parts.test,
+            metrics=metrics,
+            train=parts.train,
+            valid=parts.valid,
+            mask=str(self.protocol.get("mask", "train")),
+            seed=self.seed,
+            split_name=str(self.protocol.get("split", parts.test.name)),
+            lists=self.lists,
+        )
+        protocol = replace(found.protocol, backend=str(self.protocol.get("backend")), versions=self.versions)
+        return replace(found, protocol=protocol)
 
 
 def save_run(folder: Path, run: Run) -> None:
