@@ -16,6 +16,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.metrics import METRICS, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
+from rankformer.scoring.html import html_table
 from rankformer.scoring.recommender import RankingOptions, Recommender
 from rankformer.scoring.seen_items import SeenItems
 
@@ -59,6 +60,12 @@ class Evaluation:
             name + "  ".join(f"{key} {value:.4f}" for key, value in values.items()) for name, values in lines if values
         ]
         return "\n".join([*shown, f"[{self.protocol.line()}]"])
+
+    def _repr_html_(self) -> str:
+        headings = ["metric", "all users", *(["warm users"] if self.warm_metrics else [])]
+        warm = [(self.warm_metrics.get(name),) if self.warm_metrics else () for name in self.metrics]
+        rows = [(*row, *more) for row, more in zip(self.metrics.items(), warm, strict=True)]
+        return html_table(headings, rows, f"Evaluation on {self.protocol.split}", self.protocol.line())
 
     def to_dict(self) -> dict[str, Any]:
         """Return metrics and protocol as values that JSON can hold."""
