@@ -3,7 +3,7 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,6 +80,15 @@ def show_table(
     for row in rows:
         table.add_row(*(_text(cell) for cell in row))
     console().print(table)
+
+
+def show_metrics(heading: str, metrics: Mapping[str, float], warm: Mapping[str, float]) -> None:
+    """Print metrics as a table, with those of the warm users beside them where there are cold ones."""
+    if warm:
+        rows = [(name, value, warm.get(name)) for name, value in metrics.items()]
+        show_table(("metric", heading, "warm users"), rows, numbers=(heading, "warm users"))
+    else:
+        show_table(("metric", heading), metrics.items(), numbers=(heading,))
 
 
 def printable(text: str) -> str:

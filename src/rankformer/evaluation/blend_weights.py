@@ -25,9 +25,11 @@ from rankformer.scoring.seen_items import SeenItems
 CUTOFF = 20
 CANDIDATES = 100  # best items that each member proposes per user
 MOST_USERS = 8000  # validation users that are looked at, a random sample
+MOST_INTERACTIONS = 24_000  # of theirs: fewer users where each has many
 BAGS, STEPS = 6, 12
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
 _BLOCK_NUMBERS = 2**23  # scores held at once
+_HITS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class Ballot:
     def of(cls, scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int) -> "Ballot":
         """Return what the scorers say of the items that the users of `truth` have not `seen`."""
         users = truth.users
-        if len(users) > MOST_USERS:
-            users = np.sort(np.random.default_rng(seed).choice(users, MOST_USERS, replace=False))
+        most = max(1, min(MOST_USERS, int(MOST_INTERACTIONS / truth.counts.mean())))
+        if len(users) > most:
+            users = np.sort(np.random.default_rng(seed).choice(users, most, replace=False))
         rows = max(1, _BLOCK_NUMBERS // (scorers[0].num_items * len(scorers)))
         blocks = [_candidates(scorers, users[at : at + rows], seen) for at in range(0, len(users), rows)]
         width = max(items.shape[1] for items, _ in blocks)
@@ -94,10 +97,10 @@ class Ballot:
     def _mean_ndcg(self, scores: Tensor) -> list[float]:
         """Return the mean NDCG under each of several scores, (U, c, V)."""
         gains = torch.zeros(len(self.ideal), scores.shape[-1])
-        for part in torch.arange(len(self.hit_user)).split(4096):
-            user, column = self.hit_user[part], self.hit_column[part]
+        for at in range(0, len(self.hit_user), _HITS_AT_ONCE):
+            user, column = (each[at : at + _HITS_AT_ONCE] for each in (self.hit_user, self.hit_column))
             own = scores[user]  # (h, c, V)
-            mine = own[torch.arange(len(part)), column][:, None]
+            mine = own[torch.arange(len(user)), column][:, None]
             earlier = (torch.arange(own.shape[1]) < column[:, None])[..., None]  # wins ties
             rank = ((own > mine) | ((own == mine) & earlier)).sum(dim=1)
             gain = torch.where(rank < CUTOFF, 1 / torch.log2(rank + 2.0), 0.0)
@@ -136,9 +139,10 @@ def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np
         half = np.zeros(count, dtype=bool)
         half[draws.permutation(count)[: count // 2]] = True
         runs += [ballot.rows(half).greedy(), ballot.rows(~half).greedy()]
-    weights = np.mean(runs, axis=0)
+    weights: NDArray[np.float64] = np.mean(runs, axis=0)
     weights[weights < LEAST_WEIGHT] = 0
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 def _candidates(scorers: Sequence[Scorer], users: NDArray[np.int64], seen: SeenItems) -> tuple[Tensor, Tensor]:

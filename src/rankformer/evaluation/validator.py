@@ -6,7 +6,7 @@ import numpy as np
 
 from rankformer.data.interactions import Interactions
 from rankformer.evaluation.blend_weights import choose_weights
-from rankformer.evaluation.evaluator import GroundTruth, measure
+from rankformer.evaluation.evaluator import GroundTruth, measure, ranked
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
@@ -35,7 +35,8 @@ def make_validator(
 
     def validate(scorer: Scorer) -> dict[str, float]:
         recommender = Recommender(scorer, train.user_ids, train.item_ids, train)
-        values, _ = measure(recommender, truth, seen, popularity, wanted)
+        lists, _ = ranked(recommender, truth.users, seen, max(metric.cutoff for metric in wanted))
+        values = measure(lists, truth, popularity, wanted)
         return {name: float(np.mean(value)) for name, value in values.items()}
 
     return validate

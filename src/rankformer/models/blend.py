@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 from pydantic import Field, field_validator
@@ -236,7 +237,7 @@ class _Work:
         moments = [time.perf_counter()]
         probe = self.blend.member(name, epochs=2, validate_every=2)
         probe.learn(self.graph, FitContext(self.context.validate, lambda event: moments.append(time.perf_counter())))
-        times = [later - earlier for earlier, later in zip(moments[1:], moments[2:], strict=False)]
+        times = [later - earlier for earlier, later in pairwise(moments[1:])]
         each = times[0] + sum(times[1:]) / settings.validate_every  # type: ignore[attr-defined]
         possible = int((until - self.seconds) / each)
         if possible < LEAST_EPOCHS * epochs:

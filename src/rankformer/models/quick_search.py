@@ -39,6 +39,8 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
 
     measured({})
     ladder = {name: values for name, values in method.ladder.items() if name not in fixed}
+    if not ladder:
+        return {}
     if method.fidelity is None or method.fidelity in fixed:
         best: dict[str, Any] = {}
         for name, values in ladder.items():

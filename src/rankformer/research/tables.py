@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from rankformer.evaluation.comparison import p_value, paired_test
 from rankformer.models.registry import model_class
 from rankformer.research import published
 from rankformer.research.content import Content, Table
@@ -19,8 +20,6 @@ from rankformer.research.statistics import (
     Plan,
     Row,
     Rows,
-    p_value,
-    paired_test,
     rows_of,
     score_columns,
     seconds,

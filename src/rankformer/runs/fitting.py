@@ -1,12 +1,13 @@
 """Fit a model: validation, training log and checkpoints put around what the model learns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator, make_weigher
@@ -43,6 +44,11 @@ class Learner(Protocol):
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer: ...
 
+    def choices(self) -> dict[str, Any]: ...
+
+    @property
+    def refitted(self) -> Callable[..., Any]: ...
+
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None: ...
 
 
@@ -65,6 +71,7 @@ def fit(
     folder: Path | None = None,
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
+    choices: Mapping[str, Any] | None = None,
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
     if folder is not None and is_run(folder):
@@ -75,7 +82,8 @@ def fit(
     log = TrainingLog(None if folder is None else folder / LOG, on_event)
     checkpoints, state = None, None
     if folder is not None:
-        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid))
+        chosen = {} if choices is None else {"choices": dict(choices)}
+        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid) | chosen)
         if not resume:
             remove_checkpoint(store.folder)
         found = store.load()
@@ -85,8 +93,9 @@ def fit(
     validate = None if valid is None else make_validator(train, valid, metric)
     weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
     graph = BipartiteGraph.from_interactions(train, model.device)
-    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, weigh=weigh)).cpu()
-    return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
+    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()
+    known = train if valid is None else Parts(train, valid, valid.rows(np.zeros(0, dtype=np.int64))).whole
+    return Recommender(scorer, train.user_ids, train.item_ids, train, known=known), log.events
 
 
 def identity_of(model: Learner, **parts: Interactions | None) -> dict[str, Any]:

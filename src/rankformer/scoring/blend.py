@@ -115,7 +115,8 @@ class BlendScorer(Scorer):
         found = [vectors for member in self.members if (vectors := member.vectors()) is not None]
         if not found:
             return None
-        return Embeddings(*(torch.cat([each.float() for each in side], dim=1) for side in zip(*found, strict=True)))
+        users, items = (torch.cat([each.float() for each in side], dim=1) for side in zip(*found, strict=True))
+        return Embeddings(users, items)
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         if self._vectors is not None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from rankformer.scoring.html import html_table
+
 
 class IndexedExplanation(NamedTuple):
     """An explanation in item indices: `Explanation` has the meaning of each part."""
@@ -57,12 +59,18 @@ class Explanation:
         return content
 
     def __str__(self) -> str:
-        lines = [f"{_name(self)}: {self.score:.4f}"]
-        lines += [f"  {reason.contribution:+.4f}  {_name(reason)}" for reason in self.reasons]
-        lines += [f"  {self.user_contribution:+.4f}  (the user's own embedding)"] if self.user_contribution else []
-        lines.append(f"  {self.global_contribution:+.4f}  (all other items)")
+        lines = [f"  {contribution:+.4f}  {name}" for name, contribution in self._parts()]
         lines += [f"  {value:+.4f}  by {name}" for name, value in (self.members or {}).items()]
-        return "\n".join(lines)
+        return "\n".join([f"{_name(self)}: {self.score:.4f}", *lines])
+
+    def _repr_html_(self) -> str:
+        return html_table(("because of", "contribution"), self._parts(), f"{_name(self)}: {self.score:.4f}")
+
+    def _parts(self) -> list[tuple[str, float]]:
+        """Return what the score is the sum of, by name."""
+        parts = [(_name(reason), reason.contribution) for reason in self.reasons]
+        parts += [("(the user's own embedding)", self.user_contribution)] if self.user_contribution else []
+        return [*parts, ("(all other items)", self.global_contribution)]
 
 
 def _name(entry: Reason | Explanation) -> str:

@@ -42,8 +42,12 @@ const pause = (milliseconds, signal) =>
 const knownUser = (user) => ({
   name: user,
   history: async (signal) => remember(await service.ask(path`v1/users/${user}/history?limit=${HISTORY}`, { signal })),
-  list: async ({ length, seen }, signal) =>
-    remember(await service.ask(path`v1/recommend/${user}?k=${length}&include_seen=${seen}`, { signal })),
+  list: async ({ length, seen }, signal) => {
+    const answer = remember(await service.ask(path`v1/recommend/${user}?k=${length}&include_seen=${seen}`, { signal }));
+    // An id that nobody has is most likely mistyped: the history route says so.
+    if (answer.fallback) await service.ask(path`v1/users/${user}/history?limit=1`, { signal });
+    return answer;
+  },
   explain: async (key, signal) => service.ask(path`v1/explain/${user}/${key}`, { signal }),
 });
 
