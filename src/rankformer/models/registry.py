@@ -20,6 +20,7 @@ from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
 from rankformer.models.lightgcn import LightGCN as LightGCN
 from rankformer.models.xsimgcl import XSimGCL as XSimGCL
 from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from rankformer.models.topkgat import TopKGAT as TopKGAT
 from rankformer.models.dualvae import DualVAE as DualVAE
 from rankformer.models.difformer import DIFFormer as DIFFormer
 from rankformer.models.sgformer import SGFormer as SGFormer
