@@ -29,6 +29,7 @@ from rankformer.models.mgformer import MGFormer as MGFormer
 from rankformer.models.nodeformer import NodeFormer as NodeFormer
 from rankformer.models.item_knn import ItemKNN as ItemKNN
 from rankformer.models.rp3beta import RP3Beta as RP3Beta
+from rankformer.models.slim import SLIM as SLIM
 from rankformer.models.ease import EASE as EASE
 from rankformer.models.ials import IALS as IALS
 from rankformer.models.gf_cf import GFCF as GFCF
