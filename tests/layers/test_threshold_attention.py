@@ -41,7 +41,9 @@ def test_outputs_and_gradients_are_those_of_the_dense_form(seed, zero_rows):
 def test_two_layers_agree_with_finite_differences():
     graph = graph_of(5, 4)
     v, t = rows_of(graph, 4, d=2).requires_grad_(), thresholds_of(graph, 5).requires_grad_()
-    assert torch.autograd.gradcheck(lambda v, t: threshold_attention(graph, threshold_attention(graph, v, t), t), (v, t))
+    assert torch.autograd.gradcheck(
+        lambda v, t: threshold_attention(graph, threshold_attention(graph, v, t), t), (v, t)
+    )
 
 
 def test_a_node_without_interactions_gets_zero_and_passes_nothing_on():
