@@ -295,7 +295,7 @@ def test_the_module_is_the_function_and_has_nothing_to_learn():
 
 
 def test_the_second_order_expansion_of_bpr_has_curvature_minus_one():
-    """A user's gradient of the mean over its pairs of mu/2 - mu^2/8, mu = s_i - s_j, is Omega z at alpha = 2, over 4."""
+    """The gradient of the mean of mu/2 - mu^2/8 over a user's pairs, mu = s_i - s_j, is Omega z / 4 at alpha = 2."""
     graph = ragged_graph()
     z, n = random_rows(graph, 20), graph.num_users
     z = z / z.norm(dim=1, keepdim=True)  # so that similarities are inner products
@@ -306,7 +306,6 @@ def test_the_second_order_expansion_of_bpr_has_curvature_minus_one():
     row = z[user].clone().requires_grad_()
     mu = (z[n:][own] @ row)[:, None] - (z[n:][other] @ row)[None]
     (mu / 2 - mu.square() / 8).mean().backward()
-    # The pairs' mean of mu (z_i - z_j) holds sum_i s_i z_i / d - b- mean z_i - ..., which is Omega's similarity part.
     torch.testing.assert_close(layer[user] / 4, row.grad)
 
 

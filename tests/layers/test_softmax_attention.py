@@ -78,5 +78,5 @@ def test_samples_are_distinct_and_spread_over_the_whole_range():
 
 @pytest.mark.parametrize("wrong", [{"tau": 1.5}, {"temperature": 0.0}, {"samples": 0}])
 def test_settings_without_a_meaning_are_refused(wrong):
-    with pytest.raises(ConfigError, match="expected a step size in 0..1"):
+    with pytest.raises(ConfigError, match="expected a step size in"):
         SoftmaxAttention(**{"tau": 0.5, "temperature": 0.5, "samples": 3, **wrong})

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rankformer.errors import ConfigError
 from rankformer.graph.batch import Triples
 from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.settings import LossSettings
@@ -170,5 +171,5 @@ def test_fold_in_and_explanations_stay_exact_under_a_cosine_loss(loss):
 def test_the_setting_offers_every_registered_loss_and_no_other():
     for loss in RANKING_LOSSES:
         assert RankformerSettings(loss=loss).loss == loss
-    with pytest.raises(Exception, match="bpr.*softmax"):
+    with pytest.raises(ConfigError, match=r"bpr.*softmax"):
         RankformerSettings(loss="hinge")

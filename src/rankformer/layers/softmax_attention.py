@@ -1,7 +1,7 @@
 """A layer that is one gradient step of the softmax objective, as Rankformer's is one of BPR.
 
-A user's objective is the mean of s_ui / t over its items minus log sum_{j in J} exp(s_uj / t), which its gradient climbs
-towards the mean of its items and away from a softmax attention over J; an item's is the same over its users. On rows v,
+A user's objective is the mean of s_ui / t over its items minus log sum_{j in J} exp(s_uj / t); its gradient leads
+towards the mean of the items and away from a softmax attention over J. An item's is the same over its users. On rows v,
 x = v / |v|, s = x . x, and in the place of Rankformer's C the sum of the sizes of all weights:
 
     v_u <- (1 - tau) v_u + tau / C_u [ 1/d_u sum_{i in N_u} v_i - sum_{j in J} p_uj v_j ],   p_u = softmax_j(s_uj / t)

@@ -4,7 +4,7 @@ Wu et al., "BSL: Understanding and Improving Softmax Loss for Recommendation", I
 Top-K Barrier: Advancing Top-K Ranking Metrics Optimization in Recommender Systems", KDD 2025 (SL@K). With s = x_u . x_i
 the cosine, t `loss_temperature`, lambda `loss_push` and J a sample of `loss_negatives` items:
 
-    softmax         L = 1/E sum_(u,i) [ -s_ui / t + lambda log sum_{j in J} exp(s_uj / t) ]       lambda = 1: SL, else BSL
+    softmax         L = 1/E sum_(u,i) [ -s_ui / t + lambda log sum_{j in J} exp(s_uj / t) ]     SL; BSL for lambda != 1
     softmax-at-k    the same with each interaction weighted by sigma((s_ui - beta_u) / t_w)
 
 beta_u is the K-th largest score of the user's items, estimated from the interactions and J, where an item of J stands
@@ -94,7 +94,8 @@ def _nearness_to_best(x: Tensor, triples: Triples, settings: LossSettings) -> Te
     else:
         s = row_dot(*(x[rows.long()] for rows in (triples.users, triples.positives)))
     sample = x[_shared_negatives(triples, settings.loss_negatives)]
-    best = torch.cat([(part @ sample.T).topk(min(k, len(sample))).values for part in _blocks(x[users], len(sample))])
+    blocks = torch.split(x[users], max(1, _SCORES_AT_ONCE // len(sample)))
+    best = torch.cat([(part @ sample.T).topk(min(k, len(sample))).values for part in blocks])
     own = torch.bincount(place, minlength=len(users))
     others = len(sample) if graph is None else graph.num_items - own  # of a batch only its own items are known
     each = (torch.as_tensor(others, device=x.device) / len(sample)).clamp(min=1).expand(len(users))
@@ -111,7 +112,3 @@ def _nearness_to_best(x: Tensor, triples: Triples, settings: LossSettings) -> Te
     reached = torch.searchsorted(total, before + k - 1e-6)
     beta = scores[order[torch.minimum(reached, ends - 1)]]
     return torch.sigmoid((s - beta[place]) / settings.loss_cutoff_temperature)
-
-
-def _blocks(rows: Tensor, columns: int) -> tuple[Tensor, ...]:
-    return rows.split(max(1, _SCORES_AT_ONCE // columns))

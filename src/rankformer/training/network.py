@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -106,9 +105,9 @@ class RankingNetwork(EmbeddingNetwork):
 
     def __init__(self, num_users: int, num_items: int, settings: RankingSettings) -> None:
         super().__init__(num_users, num_items, settings)
-        self.ranking_loss = partial(RANKING_LOSSES[settings.loss].of, settings=settings)
-        self.l2 = settings.l2
+        self.ranking = settings
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
         triples = batch.triples(graph)
-        return self.ranking_loss(self.propagate(graph), triples) + batch_l2(self.table, triples, self.l2)
+        ranking = RANKING_LOSSES[self.ranking.loss].of(self.propagate(graph), triples, self.ranking)
+        return ranking + batch_l2(self.table, triples, self.ranking.l2)
