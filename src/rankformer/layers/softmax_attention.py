@@ -8,7 +8,7 @@ x = v / |v|, s = x . x, and in the place of Rankformer's C the sum of the sizes 
     C_u = [d_u > 0] + 1
 
 J are `samples` items, for items as many users, spread evenly over their numbers: the same in every step, so that
-training, scoring and fold-in agree. Time O(E d + (n+m) |J| d); torch's attention keeps no score.
+training and scoring agree. Time O(E d + (n+m) |J| d); torch's attention keeps no score.
 """
 
 import torch

@@ -15,6 +15,7 @@ weights c_e, the first term is c . s = x . (C x) / 2 for the two-way matrix C of
 SpMM for both. The second is `weighted_log_sum_exp`, a block of users at a time; nothing of size n x m or E x d is kept.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -84,8 +85,8 @@ class _EdgeSum(torch.autograd.Function):
 def _nearness_to_best(x: Tensor, triples: Triples, settings: LossSettings) -> Tensor:
     """Return sigma((s - beta_u) / t_w) for each interaction, (B,).
 
-    A user's candidates are its interactions, each one item, and the K best of J, each so many as it stands for; beta_u
-    is the score at which they make up K, best first, or that of the last candidate.
+    A user's candidates are its interactions, each one item, and the best of J, each so many as it stands for; beta_u is
+    the score at which they make up K, best first, or that of the last candidate.
     """
     k, graph = settings.loss_cutoff, triples.graph
     users, place = torch.unique(triples.users, return_inverse=True)
@@ -94,20 +95,20 @@ def _nearness_to_best(x: Tensor, triples: Triples, settings: LossSettings) -> Te
     else:
         s = row_dot(*(x[rows.long()] for rows in (triples.users, triples.positives)))
     sample = x[_shared_negatives(triples, settings.loss_negatives)]
-    blocks = torch.split(x[users], max(1, _SCORES_AT_ONCE // len(sample)))
-    best = torch.cat([(part @ sample.T).topk(min(k, len(sample))).values for part in blocks])
     own = torch.bincount(place, minlength=len(users))
-    others = len(sample) if graph is None else graph.num_items - own  # of a batch only its own items are known
-    each = (torch.as_tensor(others, device=x.device) / len(sample)).clamp(min=1).expand(len(users))
+    others = graph.num_items - own if graph is not None else torch.full_like(own, len(sample))  # a batch knows no more
+    each = (others / len(sample)).clamp(min=1)  # items that one of J stands for, at most K of which are needed
+    kept = min(len(sample), math.ceil(k / float(each.min())))
+    blocks = torch.split(x[users], max(1, _SCORES_AT_ONCE // len(sample)))
+    best = torch.cat([(part @ sample.T).topk(kept).values for part in blocks])  # (users, kept)
 
-    owners = torch.cat([place, torch.arange(len(users), device=x.device).repeat_interleave(best.shape[1])])
+    owners = torch.cat([place, torch.arange(len(users), device=x.device).repeat_interleave(kept)])
     scores = torch.cat([s, best.flatten()])
-    counts = torch.cat([torch.ones_like(s), each.to(s.dtype).repeat_interleave(best.shape[1])])
+    counts = torch.cat([torch.ones_like(s), each.to(s.dtype).repeat_interleave(kept)])
     order = torch.argsort(scores, descending=True, stable=True)
     order = order[torch.argsort(owners[order], stable=True)]  # by user, best score first
     total = counts[order].cumsum(0, dtype=torch.float64)
-    sizes = torch.bincount(owners, minlength=len(users))
-    ends = sizes.cumsum(0)
+    ends = (own + kept).cumsum(0)
     before = torch.cat([total.new_zeros(1), total[ends[:-1] - 1]])  # what the users before have
     reached = torch.searchsorted(total, before + k - 1e-6)
     beta = scores[order[torch.minimum(reached, ends - 1)]]
