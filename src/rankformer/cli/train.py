@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.model_options import ConfigOption, DeviceOption, ModelOption, SetOption, ThreadsOption, build_model
-from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_warning
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_table, show_warning
 from rankformer.cli.progress import busy, progress_of
 from rankformer.errors import ConfigError
 
@@ -24,6 +24,9 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    budget: Annotated[
+        str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 10m.")
+    ] = None,
     seed: Annotated[int | None, option("N", "Decides every random draw. Default: 0.", min=0)] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
@@ -63,7 +66,8 @@ def train(
     source = data_source(data, {**configuration.get("data", {}), **options})
     folder = RunFolder(out)
     state = folder.claim(resume=resume, overwrite=overwrite)
-    learner = build_model(configuration, model, assignments or (), seed, device)
+    changes = [*(assignments or ()), *([] if budget is None else [f"budget={budget}"])]
+    learner = build_model(configuration, model, changes, seed, device)
     parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
     wants_refit = not source.comes_split if refit is None else refit
     with busy(f"reading {source.source}"):
@@ -103,13 +107,15 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool,
     from rankformer.runs.manifest import read_manifest
     from rankformer.runs.training_log import history_of, read_log
 
-    manifest, history = read_manifest(folder), history_of(read_log(folder))
+    manifest, log = read_manifest(folder), read_log(folder)
+    history, blend = history_of(log), next((event for event in log if event["event"] == "blend"), None)
     model, seed, data, metrics, protocol = (manifest[key] for key in ("model", "seed", "data", "metrics", "protocol"))
     warm, refit = manifest.get("warm_metrics", {}), manifest.get("refit")
     if json:
         training = {name: getattr(history, name) for name in ("epochs", "best_epoch", "seconds")}
         document = {"run": str(folder), "status": status, "model": model, "seed": seed, **training}
         document |= {"data": data, "metrics": metrics, "warm_metrics": warm, "protocol": protocol, "refit": refit}
+        document |= {} if blend is None else {"blend": blend}
         show_json({**document, "warnings": list(warnings)})
         return
     count = data.get("train_interactions", data.get("train_pairs", 0))  # runs of version 0.1 have the second
@@ -124,5 +130,20 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool,
     if refit:
         chosen = f" for {refit['epochs']} epochs" if "epochs" in refit else ""
         show(f"refitted on all {refit['interactions']:,} interactions{chosen}; the metrics are from before that")
+    if blend is not None:
+        _show_blend(blend)
     user = shlex.quote(str(recommender.user_ids.ids[0].as_py()))
     show(f"saved in {folder}", f"lists:  rankformer recommend {shlex.quote(str(folder))} --user {user}")
+
+
+def _show_blend(report: dict[str, Any]) -> None:
+    """Show the members of a blend: weights, each alone, the blend without it, and what it took."""
+    rows = [
+        (each["label"], each["weight"], each["value"], each["without"], each["seconds"])
+        for each in sorted(report["members"], key=lambda each: -each["weight"])
+    ]
+    headings = ("member", "weight", "alone", "blend without it", "seconds")
+    title = f"members, on the validation part (the blend: {report['value']:.4f})"
+    show_table(headings, rows, title=title, numbers=headings[1:])
+    for name, reason in report["refused"].items():
+        show(f"left out: {name} ({reason})")

@@ -32,7 +32,7 @@ from rankformer.settings import ModelSettings, seconds_of
 from rankformer.training.context import Event, FitContext, TrainingState
 
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
-MEMBERS_SHARE = 0.85  # of the budget; the rest is for weights and evaluation
+MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
@@ -176,7 +176,7 @@ class _Work:
 
     @property
     def left(self) -> float:
-        """Seconds that the budget leaves to members; the rest is for weights and evaluation."""
+        """Seconds that the budget leaves to members; the rest is for what follows."""
         return math.inf if self.settings.budget is None else MEMBERS_SHARE * self.settings.budget - self.seconds
 
     def record(self, event: Event) -> None:

@@ -3,13 +3,15 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rankformer.training.context import Event
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
 OnEvent = Callable[[Event], None]
 
@@ -18,11 +20,15 @@ OnEvent = Callable[[Event], None]
 def training_progress(
     settings: Any, validates: bool, *, watched: bool, console: "Console", to_stdout: bool = False
 ) -> Iterator[OnEvent | None]:
-    """Yield a function that shows the events of a training; None for methods that are solved, which have no epochs.
+    """Yield a function that shows the events of a training, or of a blend; None for methods that are solved.
 
     Where someone is `watching` it moves a bar. Elsewhere it prints a line per validation, on stderr unless `to_stdout`;
     without a validation part (`validates`), and in a refit, it does so at the epochs where they would be.
     """
+    if hasattr(settings, "members"):
+        with console.status("blending") if watched else nullcontext() as line:
+            yield partial(_show_member, settings.metric, line, sys.stdout if to_stdout else sys.stderr)
+        return
     if not hasattr(settings, "epochs"):
         yield None
         return
@@ -56,6 +62,23 @@ def training_progress(
 
     with bar if watched else nullcontext():
         yield show_event
+
+
+def _show_member(metric: str, status: "Status | None", stream: TextIO, event: Event) -> None:
+    """Show what a blend is doing: on a status line, or as a line for each finished member or trial."""
+    kind, member = event["event"], event.get("member", "")
+    changed = "".join(f" {name}={value}" for name, value in event.get("settings", {}).items())
+    doing = {"fitting": f"fitting {member}{changed}", "weighing": "choosing weights on the validation part"}.get(kind)
+    if kind == "trial":
+        doing = f"{member}{changed}: {metric} {event['value']:.4f}"
+    elif kind == "refused":
+        doing = f"{member} is left out: {event['reason']}"
+    if doing is None:
+        return
+    if status is not None:
+        status.update(doing)
+    elif kind != "fitting":
+        print(f"{doing}  {event['seconds']:.1f} s", file=stream, flush=True)
 
 
 @contextmanager
