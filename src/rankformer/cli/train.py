@@ -43,6 +43,7 @@ def train(
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
     """
     from rankformer.runs.configuration import read_configuration
+    from rankformer.runs.fitting import note_weights
     from rankformer.runs.folder import RunFolder, State
     from rankformer.runs.saved import load_run
     from rankformer.runs.sequence import train_run
@@ -62,6 +63,9 @@ def train(
             show_note(f"{out} is already finished; nothing was trained")
         _show_run(out, load_run(out).recommender, "already finished", json)
         return
+    weights = note_weights(learner, parts.train)
+    if weights is not None and not json:
+        show_note(f"{weights} (--weight-column '' reads none)")
     if overwrite:
         folder.clear()
     try:

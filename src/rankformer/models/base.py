@@ -36,7 +36,7 @@ class Model(ABC):
         deterministic: whether the seed changes nothing but rounding.
         personalized: whether lists differ between users.
         has_vectors: whether scores are inner products of embeddings.
-        uses_weights: whether the weights of interactions count.
+        uses_weights: whether the weights of interactions count; a fit to weighted interactions warns where not.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range
             {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.
     """

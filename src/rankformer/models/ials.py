@@ -54,6 +54,7 @@ class IALS(ClosedFormModel):
     title = "iALS"
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
     settings: IALSSettings
+    uses_weights = True
     search_space = {
         "weight": {"low": 10.0, "high": 1000.0, "log": True},
         "regularization": {"low": 0.001, "high": 0.2, "log": True},
@@ -78,5 +79,6 @@ class IALS(ClosedFormModel):
         items = factors[n:].cpu().clone()
         strength, offset = (settings.weight - 1) * settings.regularization, graph.num_items / (settings.weight - 1)
         rule = LeastSquares(items, settings.weight, strength, offset, settings.frequency_exponent)
-        histories = Histories(graph.edge_users.long().cpu(), graph.edge_items.long().cpu() - n, n)
+        weights = None if graph.edge_weights is None else graph.edge_weights.cpu()
+        histories = Histories(graph.edge_users.long().cpu(), graph.edge_items.long().cpu() - n, n, weights)
         return Embeddings(embed(rule, histories).float(), items, rule)

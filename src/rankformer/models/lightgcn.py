@@ -70,6 +70,7 @@ class LightGCN(TrainedModel):
     paper = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation, SIGIR 2020"
     network_class = LightGCNNetwork
     settings: LightGCNSettings
+    uses_weights = True
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}
 
     @TrainedModel.takes(LightGCNSettings)

@@ -29,6 +29,7 @@ class Popularity(ClosedFormModel):
     title = "Popularity"
     paper = "none: the most frequent items of the training part"
     settings: PopularitySettings
+    uses_weights = True
     deterministic = True
     personalized = False
 

@@ -1,13 +1,15 @@
 """Fit a model: validation, training log and checkpoints put around what the model learns."""
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
 
 from rankformer.data.interactions import Interactions
-from rankformer.errors import RunFolderError
+from rankformer.errors import IgnoredWeightsWarning, RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
@@ -26,6 +28,7 @@ class Learner(Protocol):
     """A model as fitting sees it: `rankformer.models.base.Model` is one, and documents each part."""
 
     name: ClassVar[str]
+    uses_weights: ClassVar[bool]
     device: torch.device
     log: list[Event]
 
@@ -69,7 +72,8 @@ def fit(
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
     if folder is not None and is_run(folder):
         raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
-    valid = valid if valid is not None and len(valid) else None
+    note_weights(model, train)
+    train, valid = counted(model, train), valid if valid is not None and len(valid) else None
     metric = getattr(model.settings, "metric", "ndcg@20")
     parse_metrics(metric)  # a mistake is found before the work, not after it
     log = TrainingLog(None if folder is None else folder / LOG, on_event)
@@ -83,9 +87,31 @@ def fit(
         log.rewind(state.numbers["log_events"] if state else 0)
         checkpoints = _Checkpoints(store, log)
     validate = None if valid is None else make_validator(train, valid, metric)
-    graph = BipartiteGraph.from_interactions(train, model.device)
+    graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
     scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
     return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
+
+
+def counted(model: Learner, train: TrainingData) -> TrainingData:
+    """Return the training interactions with what each counts in this model as its weight, None where all count 1.
+
+    So the history of a run has weights if its scorer was made with them.
+    """
+    weights = train.confidence if model.uses_weights else None
+    return train if weights is train.weights else replace(train, weights=weights, half_life=None)
+
+
+def note_weights(model: Learner, train: TrainingData) -> str | None:
+    """Return one line on the weights that a model will use, None where there are none; warn if it cannot use them."""
+    weights = train.confidence
+    if weights is None or not len(weights):
+        return None
+    found = f"weights from {weights.min():.3g} to {weights.max():.3g}"
+    if model.uses_weights:
+        return f"{found} count in {model.name}"
+    line = f"{found} are ignored by {model.name}: it counts every interaction alike"
+    warnings.warn(line, IgnoredWeightsWarning, stacklevel=4)
+    return None
 
 
 def identity_of(model: Learner, **parts: Interactions | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@
                              kind; the learned parameters as network.*
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, and titles if known
-    history.parquet          training interactions by index
+    history.parquet          training interactions by index, and what each counts if the method used weights
     log.jsonl                training log: one line per epoch and validation
 
 Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
@@ -22,8 +22,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
@@ -81,7 +83,10 @@ def save_run(folder: Path, run: Run) -> None:
         items["title"] = recommender.titles
     _write_table(folder / "items.parquet", items)
     history = recommender.history
-    _write_table(folder / "history.parquet", {"user": pa.array(history.users), "item": pa.array(history.items)})
+    columns = {"user": pa.array(history.users), "item": pa.array(history.items)}
+    if history.weights is not None:
+        columns["weight"] = pa.array(history.weights)
+    _write_table(folder / "history.parquet", columns)
     lines = "".join(json.dumps(event) + "\n" for event in run.log)
     write_bytes_atomic(folder / "log.jsonl", lines.encode())
     manifest = {
@@ -123,7 +128,8 @@ def load_run(folder: Path) -> Run:
             raise DataError("indices must be integers")
         users, items = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
-        history = Interactions(users, items, user_ids, item_ids, item_titles=titles, name=name)
+        weights = _weights_of(table)
+        history = Interactions(users, items, user_ids, item_ids, weights=weights, item_titles=titles, name=name)
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
         recommender = Recommender(scorer, user_ids, item_ids, history)
@@ -163,6 +169,17 @@ def _titles_of(items: pa.Table) -> pa.Array | None:
     if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
         raise DataError(f"titles must be strings; found {titles.type}")
     return titles
+
+
+def _weights_of(history: pa.Table) -> NDArray[np.float32] | None:
+    if "weight" not in history.column_names:
+        return None
+    if history.schema.field("weight").type != pa.float32():
+        raise DataError(f"weights must be numbers of 32 bits; found {history.schema.field('weight').type}")
+    weights: NDArray[np.float32] = history["weight"].to_numpy()
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise DataError("weights must be finite numbers above 0")
+    return weights
 
 
 def _read_table(path: Path) -> pa.Table:

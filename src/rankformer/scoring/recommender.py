@@ -148,7 +148,8 @@ class Recommender:
     ) -> IndexedExplanation:
         """Return the score of an item as an exact sum over a history: of a training user, or of a new one."""
         entries = self.history_of(user) if user is not None else np.asarray(history, dtype=np.int64)
-        whole = Histories.of(np.zeros(len(entries)), entries, 1)
+        weights = self._weights_of(user) if user is not None else None
+        whole = Histories.of(np.zeros(len(entries)), entries, 1, weights)
         parts = self.scorer.contributions(whole, item, user)
         items, position = np.unique(entries, return_inverse=True)
         sums = np.bincount(position, parts.items, minlength=len(items))
@@ -157,8 +158,15 @@ class Recommender:
 
     def history_of(self, user: int) -> NDArray[np.int64]:
         """Return the item indices of a user's interactions, in the order of the log."""
+        return self.history.items[self._rows_of(user)].astype(np.int64)
+
+    def _weights_of(self, user: int) -> NDArray[np.float32] | None:
+        """Return what each interaction of `history_of` counts; None where each counts 1."""
+        return None if self.history.weights is None else self.history.weights[self._rows_of(user)]
+
+    def _rows_of(self, user: int) -> NDArray[np.int64]:
         order, starts = self._by_user
-        return self.history.items[order[starts[user] : starts[user + 1]]].astype(np.int64)
+        return order[starts[user] : starts[user + 1]]
 
     @cached_property
     def _by_user(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -168,8 +176,9 @@ class Recommender:
 
     @cached_property
     def _popularity(self) -> Embeddings:
-        """One user, for whom the score of an item is the number of its interactions."""
-        counts = np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
+        """One user, for whom the score of an item is the number of its interactions, or the sum of their weights."""
+        history = self.history
+        counts = np.bincount(history.items, history.weights, minlength=len(self.item_ids)).astype(np.float32)
         return Embeddings(torch.ones(1, 1), torch.from_numpy(counts)[:, None])
 
     def _top(self, scorer: Scorer, users: Tensor, options: RankingOptions, seen: SeenItems | None) -> TopK:
