@@ -44,11 +44,11 @@ def event_weights_of(
     codes = pc.fill_null(coded.indices, len(known)).to_numpy(zero_copy_only=False)
     unlisted = [code for code in np.unique(codes) if table[code] is None]
     if unlisted:
-        shown = [repr(clip(known[code])) if code < len(known) else "(missing)" for code in unlisted[:5]]
-        more = f" and {len(unlisted) - 5} more" if len(unlisted) > 5 else ""
+        shown = sorted(repr(clip(known[code])) if code < len(known) else "(missing)" for code in unlisted)
+        more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
         raise DataError(
-            f"{raw.name}: {', '.join(shown)}{more} in column {name!r} ({np.isin(codes, unlisted).sum():,} rows) "
-            f"has no weight; add it to event_weights (--event-weights), or {OTHER}=0 to drop what is not listed"
+            f"{raw.name}: no weight for {', '.join(shown[:5])}{more} in column {name!r} "
+            f"({np.isin(codes, unlisted).sum():,} rows); add to event_weights (--event-weights), or drop by {OTHER}=0"
         )
     values = np.array([math.nan if weight is None else weight for weight in table], dtype=np.float32)
     found: NDArray[np.float32] = values[codes]

@@ -98,7 +98,9 @@ def counted(model: Learner, train: TrainingData) -> TrainingData:
     So the history of a run has weights if its scorer was made with them.
     """
     weights = train.confidence if model.uses_weights else None
-    return train if weights is train.weights else replace(train, weights=weights, half_life=None)
+    if weights is train.weights and train.half_life is None:
+        return train  # whose fingerprint is perhaps known
+    return replace(train, weights=weights, half_life=None)
 
 
 def note_weights(model: Learner, train: TrainingData) -> str | None:
