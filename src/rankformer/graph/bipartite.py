@@ -125,7 +125,7 @@ class BipartiteGraph:
         return interaction_matrix(users, items, (self.num_users, self.num_items), count_duplicates, weights)
 
     def distinct(self) -> "BipartiteGraph":
-        """Return the graph with one edge in place of parallel ones, with the largest of their weights."""
+        """Return the graph with one edge in place of parallel ones, weighted as in `interaction_matrix`."""
         matrix = self.interaction_matrix().tocoo()
         size, weights = (self.num_users, self.num_items), None if self.weights is None else matrix.data
         options: dict[str, Any] = {"device": self.device, "dtype": self.pattern.dtype}
@@ -196,16 +196,18 @@ def interaction_matrix(
 ) -> csr_array:
     """Return the float32 matrix X of the given shape: 1 where a pair occurs, or how often it does.
 
-    With a weight per occurrence, that is the largest weight of the pair, or their sum.
+    With a weight per occurrence, that is the largest weight of the pair, all scaled to a mean square of 1 so that
+    X^T X stays as large as that of ones; or the sum of the pair's weights.
     """
     if weights is not None:
         first, groups = distinct(users, items)
-        if count_duplicates:  # in float64, so that the order of the additions does not show
-            values = np.bincount(groups, weights, minlength=len(first)).astype(np.float32)
-        else:
-            values = np.zeros(len(first), np.float32)
+        values = np.bincount(groups, weights, minlength=len(first))  # float64: the order of additions does not show
+        if not count_duplicates:
+            values = np.zeros(len(first))
             np.maximum.at(values, groups, weights)
-        return csr_array((values, (users[first], items[first])), shape=shape)
+        matrix = csr_array((values, (users[first], items[first])), shape=shape)
+        matrix.sort_indices()
+        return (matrix if count_duplicates else matrix / np.sqrt(np.mean(matrix.data**2))).astype(np.float32)
     counts = csr_array((np.ones(len(users), np.float32), (users, items)), shape=shape)
     counts.sum_duplicates()
     if not count_duplicates:

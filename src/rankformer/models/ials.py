@@ -12,8 +12,9 @@ a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all othe
 (Hu et al.). Each side is solved for in turn by conjugate gradients (`graph.least_squares`). At the end every user is
 solved for exactly from the items: so a new user is embedded by the rule that made the training users.
 
-Departures: Hu et al. have c = 1 + alpha r for a pair seen r times, here r interactions weigh 1 + r (c - 1) and ask for
-the value r c / (1 + r (c - 1)), nearly 1; the number of iterations is fixed.
+An interaction of weight w counts as w duplicates. Departures: Hu et al. have c = 1 + alpha r for a pair seen r times,
+here r interactions weigh 1 + r (c - 1) and ask for the value r c / (1 + r (c - 1)), nearly 1; the number of iterations
+is fixed.
 """
 
 from typing import Any

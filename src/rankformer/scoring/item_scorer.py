@@ -53,12 +53,10 @@ class ItemScorer(Scorer):
         return torch.from_numpy(self.matrix.product(self.histories[users.cpu().numpy()]))
 
     def for_histories(self, histories: Histories) -> "ItemScorer":
-        return ItemScorer(self.matrix, self._rows(histories), self.count_duplicates)
-
-    def _rows(self, histories: Histories) -> csr_array:
         shape, weights = (histories.num_users, self.num_items), histories.weights
         entries = histories.users.numpy(), histories.items.numpy()
-        return interaction_matrix(*entries, shape, self.count_duplicates, None if weights is None else weights.numpy())
+        rows = interaction_matrix(*entries, shape, self.count_duplicates, None if weights is None else weights.numpy())
+        return ItemScorer(self.matrix, rows, self.count_duplicates)
 
     def similarities(self, item: int) -> Tensor:
         weights = torch.from_numpy(self.matrix.column(item)).float()
@@ -66,12 +64,12 @@ class ItemScorer(Scorer):
 
     def contributions(self, history: Histories, item: int, user: int | None) -> Contributions:
         """Return x_uj W[j, i] for each entry j; the entries of an item that occurs more than once divide it evenly."""
-        del user  # a training user is its history, like anyone else
         items = history.items.numpy()
         entries = self.matrix.column(item)[items]
-        if history.weights is not None:
-            entries = entries * self._rows(history).toarray()[0, items]
-        if history.weights is not None or not self.count_duplicates:
+        weighted = user is not None and history.weights is not None  # else a training user is like anyone else
+        if weighted:
+            entries = entries * self.histories[[user]].toarray()[0, items]
+        if weighted or not self.count_duplicates:
             entries = entries / np.bincount(items, minlength=self.num_items)[items]
         return Contributions(float(entries.sum()), entries, 0.0, 0.0)
 
