@@ -201,10 +201,8 @@ def interaction_matrix(
     """
     if weights is not None:
         first, groups = distinct(users, items)
-        values = np.bincount(groups, weights, minlength=len(first))  # float64: the order of additions does not show
-        if not count_duplicates:
-            values = np.zeros(len(first))
-            np.maximum.at(values, groups, weights)
+        values = np.zeros(len(first))  # float64: the order of additions does not show
+        (np.add if count_duplicates else np.maximum).at(values, groups, weights)
         matrix = csr_array((values, (users[first], items[first])), shape=shape)
         matrix.sort_indices()
         return (matrix if count_duplicates else matrix / np.sqrt(np.mean(matrix.data**2))).astype(np.float32)
