@@ -11,7 +11,8 @@
     │   └── DownloadError        a file that could not be fetched or is not the one expected
     └── TrainingError            training could not continue, for example a loss that is not finite (exit code 1)
 
-Each message says what was found, what was expected and what to do, in one line.
+Each message says what was found, what was expected and what to do, in one line. What is only worth knowing is a
+warning: `IgnoredWeightsWarning`.
 """
 
 
@@ -53,3 +54,7 @@ class DownloadError(UserError):
 
 class TrainingError(RankformerError):
     """Training could not continue, for example because a loss is not finite."""
+
+
+class IgnoredWeightsWarning(UserWarning):
+    """The interactions have weights, and the method at hand cannot use them."""

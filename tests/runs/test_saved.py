@@ -228,6 +228,25 @@ def test_a_history_that_points_nowhere_is_refused_though_its_checksum_is_right(f
         load_run(folder)
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pa.array([1.0, 0.0], pa.float32()),
+        pa.array([1.0, -2.0], pa.float32()),
+        pa.array([1.0, float("nan")], pa.float32()),
+        pa.array([1.0, float("inf")], pa.float32()),
+        pa.array([1.0, None], pa.float32()),
+        pa.array([1.0, 2.0], pa.float64()),
+        pa.array(["1", "2"]),
+    ],
+)
+def test_a_history_with_weights_that_cannot_count_is_refused_though_its_checksum_is_right(folder, weights):
+    pq.write_table(pa.table({"user": [0, 1], "item": [0, 1], "weight": weights}), folder / "history.parquet")
+    rewrite(folder)
+    with pytest.raises(RunFolderError, match=r"history\.parquet.*weights must be"):
+        load_run(folder)
+
+
 def change_tensors(folder, change):
     tensors = load_file(folder / "embeddings.safetensors")
     change(tensors)

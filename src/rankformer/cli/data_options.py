@@ -23,6 +23,9 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "time": (str, "--time-column", "NAME", "Column with the times; an empty name reads none."),
     "weight": (str, "--weight-column", "NAME", "Column with the weights; an empty name reads none."),
     "title": (str, "--title-column", "NAME", "Column with the item titles; an empty name reads none."),
+    "event": (str, "--event-column", "NAME", "Column that says what happened, such as view or purchase."),
+    "event_weights": (str, "--event-weights", "E=W,...", "Weight of each event; 0 drops it, other=W is for the rest."),
+    "half_life": (str, "--half-life", "AGE", "Age at which an interaction counts half, such as 12h, 30d or 8w."),
     "header": (bool, "--header/--no-header", "", "Whether csv and tsv files have a header (default: detected)."),
     "duplicates": (str, "--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one."),
     "min_weight": (float, "--min-weight", "W", "Smallest weight that counts as an interaction."),
@@ -46,9 +49,10 @@ def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def with_options(**arguments: Any) -> None:
         options = {name: arguments.pop(name) for name in DATA_FLAGS}
-        if options["parts"] is not None:
-            options["parts"] = _fractions(options["parts"])
-        command(**arguments, options={name: value for name, value in options.items() if value is not None})
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given.keys() & _PARSERS.keys():
+            given[name] = _PARSERS[name](given[name])
+        command(**arguments, options=given)
 
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -71,3 +75,18 @@ def _fractions(text: str) -> tuple[float, ...]:
     if len(fractions) != 3:
         raise ConfigError(f"--parts {text}: expected three fractions with commas, such as 0.7,0.1,0.2")
     return fractions
+
+
+def _event_weights(text: str) -> dict[str, float]:
+    """Return the weights in `view=1,cart=3`; an event may hold an equals sign, not a comma."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        pairs = [(event.strip(), float(weight)) for event, _, weight in parts]
+    except ValueError:
+        pairs = []
+    if not pairs or not all(event for event, _ in pairs) or len(dict(pairs)) < len(pairs):
+        raise ConfigError(f"--event-weights {text}: expected each event once, such as view=1,cart=3,purchase=10")
+    return dict(pairs)
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {"parts": _fractions, "event_weights": _event_weights}

@@ -56,6 +56,7 @@ def train(
     from rankformer.data.summary import split_warnings
     from rankformer.evaluation.metrics import parse_metrics
     from rankformer.runs.configuration import read_configuration
+    from rankformer.runs.fitting import note_weights
     from rankformer.runs.folder import RunFolder, State
     from rankformer.runs.saved import load_run
     from rankformer.runs.sequence import train_run
@@ -78,6 +79,9 @@ def train(
             show_note(f"{out} is already finished; nothing was trained")
         _show_run(out, load_run(out).recommender, "already finished", json)
         return
+    weights = note_weights(learner, parts.train)
+    if weights is not None and not json:
+        show_note(f"{weights} (--weight-column '' reads none)")
     if overwrite:
         folder.clear()
     warnings = split_warnings(parts)

@@ -13,22 +13,39 @@ from numpy.typing import NDArray
 
 from rankformer.data.readers import read_table
 from rankformer.data.readers.base import KNOWN_NAMES, RawTable, clip
-from rankformer.errors import DataError
+from rankformer.data.weights import check_event_weights, event_weights_of
+from rankformer.errors import ConfigError, DataError
 
 
-def read_log(path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None) -> RawTable:
+def read_log(
+    path: Path,
+    format: str | None,
+    names: Mapping[str, str | None],
+    header: bool | None = None,
+    event_weights: Mapping[str, float] | None = None,
+) -> RawTable:
     """Return the log in a file, with the arguments of `Interactions.read`."""
-    return pick_columns(read_table(path, format, [name for name in names.values() if name], header), names)
+    table = read_table(path, format, [name for name in names.values() if name], header)
+    return pick_columns(table, names, event_weights)
 
 
-def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
+def pick_columns(
+    raw: RawTable, names: Mapping[str, str | None], event_weights: Mapping[str, float] | None = None
+) -> RawTable:
     """Return the log found in a table: its columns named by their roles, ids still raw, times and weights numbers.
 
     Args:
         raw: the table.
-        names: column name per role (user, item, time, weight, title); None looks for a known name, and an empty
-            string leaves an optional column out.
+        names: column name per role (user, item, time, weight, title, event); None looks for a known name, and an empty
+            string leaves an optional column out. An event column is read only if it is named.
+        event_weights: weight of each event. Rows of weight 0 are dropped; a weight column that is named multiplies.
     """
+    event = _find(raw, "event", names.get("event") or "")
+    if (event is None) != (event_weights is None):
+        lacking = "event (--event-column)" if event is None else "event_weights (--event-weights)"
+        raise ConfigError(f"an event column and the weights of its events belong together; give {lacking} too")
+    if event is not None and names.get("weight") is None:
+        names = {**names, "weight": ""}  # a weight column that is there by chance does not multiply
     found = {role: _find(raw, role, names.get(role)) for role in KNOWN_NAMES}
     for role in ("user", "item"):
         if found[role] is None:
@@ -40,7 +57,12 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
         if name is not None:
             column = _plain(raw.table[name])
             columns[role] = column.cast(pa.string()) if role == "title" else _CONVERT[role](raw, role, name, column)
-    return replace(raw, table=pa.table(columns))
+    table = pa.table(columns)
+    if event is not None and event_weights is not None:
+        weights = event_weights_of(raw, event, _plain(raw.table[event]), check_event_weights(event_weights))
+        strengths = weights if "weight" not in columns else weights * columns["weight"].to_numpy()
+        table = pa.table({**columns, "weight": strengths}).filter(pa.array(weights > 0))
+    return replace(raw, table=table)
 
 
 def join_logs(logs: Sequence[RawTable]) -> pa.Table:

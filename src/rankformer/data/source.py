@@ -17,6 +17,7 @@ from rankformer.data.readers import READER_OF_SUFFIX, reader_by_name, reader_by_
 from rankformer.data.readers.base import KNOWN_NAMES
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
+from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
 from rankformer.settings import Settings
 
@@ -31,8 +32,8 @@ def _path_text(value: Any) -> Any:
 class DataSource(Settings):
     """How to get train, valid and test: everything needed to load them again, and nothing about this machine.
 
-    Steps, in this order: read; merge duplicates (within each part of split data); drop light interactions; k-core;
-    split.
+    Steps, in this order: read, with the weights of events; merge duplicates (within each part of split data); drop
+    light interactions; k-core; split. Decay with age is counted from the newest interaction of each part.
     """
 
     source: Annotated[str, BeforeValidator(_path_text)] = Field(min_length=1)
@@ -49,12 +50,18 @@ class DataSource(Settings):
     """Name of the weight column; an empty name leaves it out."""
     title: str | None = None
     """Name of the item title column; an empty name leaves it out."""
+    event: str | None = None
+    """Name of the column that says what happened; needs event_weights."""
+    event_weights: dict[str, float] | None = None
+    """Weight of each event, of those that are not listed by the name other; 0 drops them."""
     header: bool | None = None
     """Whether csv and tsv files start with column names; None finds out."""
     duplicates: Literal["keep", "merge"] = "keep"
     """Whether duplicate interactions stay or become one."""
     min_weight: float | None = None
     """Smallest weight that counts as an interaction."""
+    half_life: str | None = None
+    """Age at which an interaction counts half, such as 12h, 30d or 8w; None for no decay."""
     k_core: int | None = Field(default=None, ge=1)
     """Distinct items that each user must have, and distinct users each item."""
     split: SplitName = "random"
@@ -72,6 +79,18 @@ class DataSource(Settings):
     @classmethod
     def _parts_add_up(cls, parts: tuple[float, float, float]) -> tuple[float, float, float]:
         return check_parts(parts)
+
+    @field_validator("half_life")
+    @classmethod
+    def _half_life_is_one(cls, half_life: str | None) -> str | None:
+        if half_life is not None:
+            parse_half_life(half_life)
+        return half_life
+
+    @field_validator("event_weights")
+    @classmethod
+    def _event_weights_are_weights(cls, weights: dict[str, float] | None) -> dict[str, float] | None:
+        return None if weights is None else check_event_weights(weights)
 
     @field_validator("format")
     @classmethod
@@ -118,6 +137,8 @@ class DataSource(Settings):
             log = log.drop_duplicates()
         if self.min_weight is not None:
             log = log.min_weight(self.min_weight)
+        if self.half_life is not None:
+            log = log.decay(self.half_life)
         return log if self.k_core is None else log.k_core(self.k_core)
 
     def _read(self) -> Interactions:
@@ -133,7 +154,7 @@ class DataSource(Settings):
         return self._read_files([path])
 
     def _read_registered(self) -> Interactions:
-        self._refuse("registered and has fixed columns", "format", *KNOWN_NAMES, "header")
+        self._refuse("registered and has fixed columns", "format", *KNOWN_NAMES, "event", "event_weights", "header")
         dataset = DATASETS[self.source]
         if dataset.is_generated:
             log = demo_log()
@@ -150,9 +171,9 @@ class DataSource(Settings):
 
     def _read_files(self, files: Sequence[Path | None], format: str | None = None) -> Interactions:
         """Return the log in one file, or in those of train, valid and test (None: no file) with its labels."""
-        names = {role: getattr(self, role) for role in KNOWN_NAMES}
+        names = {role: getattr(self, role) for role in (*KNOWN_NAMES, "event")}
         logs = {
-            label: read_log(file, format or self.format, names, self.header)
+            label: read_log(file, format or self.format, names, self.header, self.event_weights)
             for label, file in enumerate(files)
             if file is not None
         }

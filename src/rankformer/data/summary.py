@@ -26,7 +26,7 @@ def summary_of(name: str, parts: Parts) -> dict[str, Any]:
         "distinct_interactions": distinct,
         "density": distinct / (users * items) if users and items else 0.0,
         "times": train.times is not None,
-        "weights": train.weights is not None,
+        "weights": train.confidence is not None,
         "titles": train.item_titles is not None,
         "parts": {
             name: {

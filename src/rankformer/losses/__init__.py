@@ -1,7 +1,7 @@
 """Losses: each a function in its own file, chosen by the model.
 
 A ranking loss is a function of embeddings, `Triples` and `LossSettings`; `RANKING_LOSSES` names those that the setting
-`loss` offers.
+`loss` offers. Each term of its mean is times `Triples.weights`, where there are any.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,8 @@
     L = L_rank + L2 + lambda_cl ( NCE(F[U], C[U]) + NCE(F[I], C[I]) )
 
 F are the final embeddings, C those of the other view, U the distinct users of the batch and I its distinct positive
-items; negatives take no part in NCE. L_rank is a ranking loss on F. L2 is that of the learned embeddings (`losses.l2`),
-or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over the batch's B interactions.
+items; negatives and weights take no part in NCE. L_rank is a ranking loss on F. L2 is that of the learned embeddings
+(`losses.l2`), or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over the batch's interactions.
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class BatchNodes:
         position = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
         position[distinct] = torch.arange(len(distinct), device=device)
         first, second = len(groups[0]), len(groups[0]) + len(groups[1])
-        placed = Triples(position[members[0]], position[members[1]], position[members[2]])
+        placed = Triples(position[members[0]], position[members[1]], position[members[2]], weights=triples.weights)
         return cls(distinct, placed, slice(0, first), slice(first, second))
 
 

@@ -49,6 +49,8 @@ def _weighted_softmax(x: Tensor, triples: Triples, weights: Tensor | None, setti
     """Return the loss of unit rows and a weight per interaction, (B,); None means 1."""
     size, t = len(triples), settings.loss_temperature
     c = x.new_ones(size) if weights is None else weights
+    if triples.weights is not None:
+        c = c * triples.weights.to(c.dtype)
     per_row = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add_(0, triples.users, c)
     users = per_row.nonzero()[:, 0]
     negatives = embedding(_shared_negatives(triples, settings.loss_negatives), x)

@@ -38,7 +38,7 @@ class Model(ABC):
         deterministic: whether the seed changes nothing but rounding.
         personalized: whether lists differ between users.
         has_vectors: whether scores are inner products of embeddings.
-        uses_weights: whether the weights of interactions count.
+        uses_weights: whether the weights of interactions count; a fit to weighted interactions warns where not.
         ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
         fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range

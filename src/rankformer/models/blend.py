@@ -98,6 +98,7 @@ class Blend(Model):
     title = "Blend"
     paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
     has_vectors = False
+    uses_weights = True  # in the members that can use them
     settings: BlendSettings
     search_space = {"tune": [True, False]}
 
@@ -236,7 +237,9 @@ class _Work:
             return {key: value for key, value in earlier.settings.items() if key == "epochs"}
         moments = [time.perf_counter()]
         probe = self.blend.member(name, epochs=2, validate_every=2)
-        probe.learn(self.graph, FitContext(self.context.validate, lambda event: moments.append(time.perf_counter())))
+        probe.learn(
+            self.graph_for(probe), FitContext(self.context.validate, lambda event: moments.append(time.perf_counter()))
+        )
         times = [later - earlier for earlier, later in pairwise(moments[1:])]
         each = times[0] + sum(times[1:]) / settings.validate_every  # type: ignore[attr-defined]
         possible = int((until - self.seconds) / each)
@@ -246,6 +249,10 @@ class _Work:
                 f"{name} would take about {epochs * each:.0f} s of the {share:.0f} s that are its share"
             )
         return {} if possible >= epochs else {"epochs": possible}
+
+    def graph_for(self, model: Model) -> BipartiteGraph:
+        """Return the interactions as a member counts them."""
+        return self.graph if model.uses_weights else self.graph.unweighted()
 
     def find(self, name: str, settings: dict[str, Any]) -> Trial | None:
         """Return the trial of a member with these settings, None when there was none."""
@@ -282,7 +289,7 @@ class _Work:
         if self.unfinished is not None and self.unfinished[0] == trial.record():
             resume = self.unfinished[1]
         context = FitContext(self.context.validate, events.append, _Nested(self, trial), resume, choices)
-        trial.scorer = model.learn(self.graph, context)
+        trial.scorer = model.learn(self.graph_for(model), context)
         model.log = events
         metric = self.settings.metric
         trial.value = max((event[metric] for event in events if event["event"] == "validation"), default=0.0)
@@ -294,9 +301,9 @@ class _Work:
         if trial.scorer is None:
             model = self.blend.member(trial.member, **trial.settings)
             best = {f"best.{name}": values for name, values in trial.parameters.items()}
-            trial.scorer = model.best_scorer(self.graph, TrainingState(best, {}))
+            trial.scorer = model.best_scorer(self.graph_for(model), TrainingState(best, {}))
             if trial.scorer is None:
-                trial.scorer = model.learn(self.graph, FitContext(choices=trial.choices))
+                trial.scorer = model.learn(self.graph_for(model), FitContext(choices=trial.choices))
         return trial.scorer
 
     def weigh(self, pool: dict[str, Trial]) -> dict[str, float]:

@@ -79,6 +79,7 @@ class LightGCN(TrainedModel):
     network_class = LightGCNNetwork
     settings: LightGCNSettings
     ladder = {"l2": (5e-4, 5e-3), "num_layers": (2, 3)}
+    uses_weights = True
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}
 
     @TrainedModel.takes(LightGCNSettings)

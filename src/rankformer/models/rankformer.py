@@ -116,6 +116,7 @@ class Rankformer(TrainedModel):
     paper = "Chen et al., Rankformer: A Graph Transformer for Recommendation based on Ranking Objective, WWW 2025"
     network_class = RankformerNetwork
     settings: RankformerSettings
+    uses_weights = True
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.1, "high": 0.9},

@@ -8,7 +8,7 @@ from pathlib import Path
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
 from rankformer.runs.checkpoint import LATEST, REFIT, check_identity, checkpoint_epoch, remove_checkpoint
-from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, is_run, read_manifest
 
 
@@ -67,7 +67,7 @@ class RunFolder:
         wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then
             found["settings"] = type(model.settings)(**found["settings"]).hyperparameters()
-        known = {"fingerprint": parts.fingerprint, "train_fingerprint": parts.train.fingerprint}
+        known = {"fingerprint": parts.fingerprint, "train_fingerprint": counted(model, parts.train).fingerprint}
         said = next((key for key in known if key in manifest["data"]), None)
         if said is not None:
             found["data"], wanted["data"] = manifest["data"][said], known[said]

@@ -6,7 +6,8 @@
                              kind; the learned parameters as network.*
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, and titles if known
-    history.parquet          known interactions by index: user, item, part, and whether it was fitted if not all were
+    history.parquet          known interactions by index: user, item, part, whether it was fitted if not all were, and
+                             what each counts if the method used weights
     evaluation.parquet       the lists that were evaluated on the test part, if any were
     log.jsonl                training log: one line per epoch and validation
 
@@ -174,8 +175,9 @@ def load_run(folder: Path) -> Run:
         users, items = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
         extra = {label: table[label].to_numpy() for label in ("part", "fitted") if label in table.column_names}
-        labels = _checked(extra, "part", np.int8, 3)
-        known = Interactions(users, items, user_ids, item_ids, item_titles=titles, name=name, labels=labels)
+        labels, weights = _checked(extra, "part", np.int8, 3), _weights_of(table)
+        said: dict[str, Any] = {"item_titles": titles, "name": name, "labels": labels, "weights": weights}
+        known = Interactions(users, items, user_ids, item_ids, **said)
         fitted = _checked(extra, "fitted", np.bool_, 2)
         history = known if fitted is None else known.rows(fitted)
     with _reading(folder / TENSORS):
@@ -205,6 +207,8 @@ def _history_columns(recommender: Recommender) -> dict[str, pa.Array]:
         columns["part"] = pa.array(known.labels)
     if len(fitted) != len(known):
         columns["fitted"] = pa.array(np.arange(len(known)) < len(fitted))
+    if fitted.weights is not None:  # what was not fitted counts nothing, and no weight of it is ever read
+        columns["weight"] = pa.array(np.pad(fitted.weights, (0, len(known) - len(fitted)), constant_values=1))
     first = slice(len(fitted))
     if not (np.array_equal(known.users[first], fitted.users) and np.array_equal(known.items[first], fitted.items)):
         raise RunFolderError("the known interactions must begin with those the model was fitted on; pass parts.whole")
@@ -261,6 +265,17 @@ def _titles_of(items: pa.Table) -> pa.Array | None:
     if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
         raise DataError(f"titles must be strings; found {titles.type}")
     return titles
+
+
+def _weights_of(history: pa.Table) -> NDArray[np.float32] | None:
+    if "weight" not in history.column_names:
+        return None
+    if history.schema.field("weight").type != pa.float32():
+        raise DataError(f"weights must be numbers of 32 bits; found {history.schema.field('weight').type}")
+    weights: NDArray[np.float32] = history["weight"].to_numpy()
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise DataError("weights must be finite numbers above 0")
+    return weights
 
 
 def _read_table(path: Path) -> pa.Table:

@@ -14,7 +14,7 @@ from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import REFIT, CheckpointStore, remove_checkpoint
-from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import is_run
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
 from rankformer.scoring.recommender import Recommender
@@ -138,12 +138,12 @@ def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
 
 def _best_so_far(model: Learner, parts: Parts, folder: Path) -> Recommender | None:
     """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
-    valid = parts.valid if len(parts.valid) else None
-    found = CheckpointStore(folder / "checkpoint", identity_of(model, train=parts.train, valid=valid)).load()
+    valid, train = parts.valid if len(parts.valid) else None, counted(model, parts.train)
+    found = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid)).load()
     if found is None:
         return None
-    graph = BipartiteGraph.from_interactions(parts.train, model.device)
+    graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
     scorer = model.best_scorer(graph, TrainingState(*found))
     if scorer is None:
         return None
-    return Recommender(scorer.cpu(), parts.train.user_ids, parts.train.item_ids, parts.train)
+    return Recommender(scorer.cpu(), train.user_ids, train.item_ids, train)

@@ -83,8 +83,9 @@ class Recommender:
 
     @cached_property
     def popularity(self) -> NDArray[np.float32]:
-        """The number of interactions of each item in the history, (m,): the scores of whoever is cold."""
-        return np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
+        """Interactions of each item in the history, or their weights, (m,): the scores of whoever is cold."""
+        history = self.history
+        return np.bincount(history.items, history.weights, minlength=len(self.item_ids)).astype(np.float32)
 
     @property
     def titles(self) -> pa.Array | None:
@@ -178,8 +179,10 @@ class Recommender:
                 f"user {name!r} has no interaction the model was fitted on and gets the most popular items; "
                 "there is nothing to explain"
             )
-        entries = np.asarray(history, dtype=np.int64) if user is None else _rows_of(self._fitted_by_user, user)
-        whole = Histories.of(np.zeros(len(entries)), entries, 1)
+        log, rows = self.history, None if user is None else _rows_of(self._fitted_by_user, user)
+        entries = np.asarray(history, dtype=np.int64) if rows is None else log.items[rows].astype(np.int64)
+        weights = None if rows is None or log.weights is None else log.weights[rows]
+        whole = Histories.of(np.zeros(len(entries)), entries, 1, weights)
         parts = self.scorer.contributions(whole, item, user)
         items, position = np.unique(entries, return_inverse=True)
         sums = np.bincount(position, parts.items, minlength=len(items))
@@ -189,7 +192,7 @@ class Recommender:
 
     def history_of(self, user: int) -> NDArray[np.int64]:
         """Return the item indices of a user's known interactions, in the order of the log."""
-        return _rows_of(self._known_by_user, user)
+        return self.known.items[_rows_of(self._known_by_user, user)].astype(np.int64)
 
     @cached_property
     def _known_by_user(self) -> "_ByUser":
@@ -375,14 +378,14 @@ _ByUser = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _by_user(log: Interactions) -> _ByUser:
-    """Return the items of a log grouped by user, otherwise in their order, and where each user's start."""
+    """Return the rows of a log grouped by user, otherwise in their order, and where each user's start."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(log.users, minlength=log.num_users))])
-    return log.items[np.argsort(log.users, kind="stable")].astype(np.int64), starts
+    return np.argsort(log.users, kind="stable"), starts
 
 
 def _rows_of(grouped: _ByUser, user: int) -> NDArray[np.int64]:
-    items, starts = grouped
-    return items[starts[user] : starts[user + 1]]
+    order, starts = grouped
+    return order[starts[user] : starts[user + 1]]
 
 
 def _names_of(ids: IdMap, raw_ids: Sequence[Any]) -> pa.Array:
