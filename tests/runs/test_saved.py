@@ -402,7 +402,7 @@ def test_only_what_can_be_loaded_is_saved_and_a_refusal_keeps_the_old_run(folder
     scorer = Scores(old.embeddings.users, old.embeddings.items)
     run = make_run(recommender=Recommender(scorer, old.user_ids, old.item_ids, old.history))
     with pytest.raises(
-        RunFolderError, match=r"'of another package'.* cannot be saved; known are embeddings, aspects, sp"
+        RunFolderError, match=r"'of another package'.* cannot be saved; known are embeddings, aspects, blend, sp"
     ):
         save_run(folder, run)
     assert is_run(folder)

@@ -15,7 +15,7 @@ from typing import Any
 from rankformer.models.base import Model
 
 FRACTION = 4  # of the full fidelity in the first round
-SURVIVORS = 3  # one in so many goes on to the second
+SURVIVORS = 3  # one in so many enters the second
 
 Try = Callable[[dict[str, Any]], float | None]  # the value of settings on the validation part; None: failed, or no time
 
@@ -27,7 +27,7 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         method: the model class.
         fixed: settings that stay as they are; a setting among them is not searched.
         value_of: fits with the fixed settings and these changes, and returns the metric; called with the defaults
-            first. None means that nothing was measured; the search goes on with what it has.
+            first. None means that nothing was measured; the search continues with what it has.
     """
     tried: dict[str, tuple[float, dict[str, Any]]] = {}
 
