@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.losses import RANKING_LOSSES
@@ -306,3 +306,24 @@ def test_every_loss_of_a_ranking_model_puts_the_held_out_item_first(ranking_mode
     assert first == [100 + item for item in HELD_OUT]
     model.save(tmp_path / "run")
     assert load_model(tmp_path / "run").recommend(k=5).table.equals(model.recommend(k=5).table)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_refit_learns_from_everything_with_what_validation_chose(name):
+    model = make(name, **({"epochs": 6, "validate_every": 2} if issubclass(MODELS[name], TrainedModel) else {}))
+    model.fit(TRAIN, TEST)
+    whole = Parts(TRAIN, TEST, TEST.rows([])).whole
+    before = scores_of(model).clone()
+    refitted = model.refitted(whole)
+    assert type(refitted) is type(model)
+    assert refitted.settings == model.settings
+    assert len(refitted.recommender.history) == len(TRAIN) + len(TEST)
+    assert torch.equal(scores_of(model), before), "the model itself stays as it is"
+    expected = make(name, **model.settings.hyperparameters()).fit(whole, choices=model.choices())
+    torch.testing.assert_close(scores_of(refitted), scores_of(expected), rtol=1e-4, atol=1e-5)
+    if isinstance(model, TrainedModel):
+        chosen = model.choices()["epochs"]
+        assert [event["epoch"] for event in refitted.log] == list(range(1, chosen + 1))
+    known = zip(USER_IDS.take(whole.users).to_pylist(), ITEM_IDS.take(whole.items).to_pylist(), strict=True)
+    listed = {(row["user_id"], row["item_id"]) for row in refitted.recommend(k=3).to_dicts()}
+    assert not listed & set(known)

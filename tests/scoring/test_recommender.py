@@ -319,7 +319,9 @@ class Sum(Flat):
         return Sum(*(part.for_histories(histories) for part in self.parts))
 
     def contributions(self, history, item, user):
-        score, items, own, overall, _ = zip(*(part.contributions(history, item, user) for part in self.parts), strict=True)
+        score, items, own, overall, _ = zip(
+            *(part.contributions(history, item, user) for part in self.parts), strict=True
+        )
         return Contributions(sum(score), sum(items), sum(own), sum(overall))
 
     def similarities(self, item):

@@ -81,6 +81,7 @@ def demo(
         show(f"     then  rankformer recommend runs/demo --user {user}")
         return
     run = shlex.quote(str(out))
+    show(f"kept in {run}, fitted again on everything they read: what is known of a reader is never recommended")
     show(f"try next:  rankformer recommend {run} --user {user}", f"      and  rankformer similar {run} --item {item}")
 
 

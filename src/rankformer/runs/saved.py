@@ -116,7 +116,8 @@ def save_run(folder: Path, run: Run) -> None:
     if scorer["kind"] not in SCORERS:
         raise RunFolderError(f"a {scorer['kind']!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for stale in (MANIFEST, EVALUATION):
+        (folder / stale).unlink(missing_ok=True)
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
@@ -228,8 +229,9 @@ def _checked(columns: dict[str, NDArray[Any]], name: str, kind: type, bound: int
 def _read_lists(path: Path, num_items: int) -> NDArray[np.int64]:
     """Return the evaluated lists (U, K), item indices or -1."""
     column = _read_table(path)["items"].combine_chunks()
-    if not pa.types.is_fixed_size_list(column.type):
-        raise DataError(f"lists must have one length; found {column.type}")
+    is_matrix = pa.types.is_fixed_size_list(column.type) and pa.types.is_integer(column.type.value_type)
+    if not is_matrix or column.null_count or column.flatten().null_count:
+        raise DataError(f"lists must be integers, as many in each; found {column.type}")
     items: NDArray[np.int64] = column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
     items = items.reshape(len(column), column.type.list_size)
     if items.size and not (items.min() >= -1 and items.max() < num_items):

@@ -78,7 +78,7 @@ class Recommender:
     @cached_property
     def cold(self) -> NDArray[np.bool_]:
         """Whether each user is one the scorer knows nothing about, (n,): popularity answers for them."""
-        cold: NDArray[np.bool_] = self.fitted.counts == 0
+        cold: NDArray[np.bool_] = np.bincount(self.history.users, minlength=len(self.user_ids)) == 0
         return cold
 
     @cached_property
