@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
+from rankformer.cli.item_options import ItemsOption, read_items
 from rankformer.cli.model_options import ConfigOption, DeviceOption, ModelOption, SetOption, ThreadsOption, build_model
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy, progress_of
@@ -23,6 +24,7 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    items: ItemsOption = None,
     seed: Annotated[int | None, option("N", "Decides every random draw. Default: 0.", min=0)] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
@@ -40,6 +42,7 @@ def train(
     Examples:
         rankformer train demo --out runs/demo --set epochs=200
         rankformer train clicks.csv --out runs/clicks --user-column visitor --k-core 5 --seed 1
+        rankformer train orders.csv --out runs/shop --items products.csv
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
     """
     from rankformer.runs.configuration import read_configuration
@@ -56,6 +59,9 @@ def train(
     learner = build_model(configuration, model, assignments or (), seed, device)
     with busy(f"reading {source.source}"):
         parts = source.load()
+        attributes = None if items is None else read_items(items, source.item, source.title)
+        if attributes is not None:
+            attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
     if state is State.FINISHED and resume:
         folder.check_finished(learner, parts)
         if not json:
@@ -66,7 +72,7 @@ def train(
         folder.clear()
     try:
         with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-            train_run(learner, source, parts, out, resume=resume, on_event=on_event, stage=busy)
+            train_run(learner, source, parts, out, items=attributes, resume=resume, on_event=on_event, stage=busy)
     except KeyboardInterrupt:
         raise Interrupted(_how_to_continue(folder, overwrite)) from None
     _show_run(out, learner.recommender, "trained", json)
@@ -102,5 +108,10 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool)
         show(f"protocol: {Protocol.from_dict(protocol).line()}")
     else:
         show("there is no test part, so nothing was measured")
+    if recommender.items is not None:
+        names = ", ".join(recommender.items.columns) or "none"
+        show(f"attributes of items: {names}")
+    if recommender.cold is not None:
+        show(f"{len(recommender.cold.items):,} items without interactions: {recommender.cold.rule or 'by attributes'}")
     user = shlex.quote(str(recommender.user_ids.ids[0].as_py()))
     show(f"saved in {folder}", f"lists:  rankformer recommend {shlex.quote(str(folder))} --user {user}")

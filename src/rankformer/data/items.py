@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankformer.data.columns import pick_items
-from rankformer.data.id_map import IdMap
-from rankformer.data.readers import read_table
+from rankformer.data.id_map import IdMap, read_id_lines
+from rankformer.data.readers import read_table, reader_by_suffix
 from rankformer.data.readers.base import RawTable
 from rankformer.errors import ConfigError, DataError
 
@@ -98,7 +98,7 @@ class Items:
         Raises:
             DataError: the ids are of another kind than the model's.
         """
-        ids = self._ids_like(item_ids)
+        ids = self.ids_like(item_ids)
         found = ids.index_of(item_ids.ids)
         new = np.setdiff1d(np.arange(len(ids)), found)
         rows = np.concatenate([found, new])
@@ -127,7 +127,7 @@ class Items:
             columns[name] = pa.array(chosen)
         return replace(self, attributes=pa.table(columns))
 
-    def _ids_like(self, item_ids: IdMap) -> IdMap:
+    def ids_like(self, item_ids: IdMap) -> IdMap:
         """Return the ids in the type of a model's; each must be written exactly as its value there is."""
         ids, kind = self.ids.ids, item_ids.ids.type
         if ids.type == kind:
@@ -143,3 +143,15 @@ class Items:
             f"{self.name} has item ids of type {ids.type}, such as {example!r}, and the model has ids of type {kind}; "
             "write them as in the interaction log"
         )
+
+
+def read_item_ids(path: Path, known: IdMap) -> list[Any]:
+    """Return the item ids in a file, as values of the known ids' type: a set, an allow list or a block list.
+
+    A csv, tsv, parquet or jsonl file is read like an items file, any other is text with one id per line.
+    """
+    reader = reader_by_suffix(path)
+    if reader is not None and reader.name != "txt":
+        ids: list[Any] = Items.read(path, title="").ids_like(known).ids.to_pylist()
+        return ids
+    return [known.parse(line) for line in read_id_lines(path, "item")]

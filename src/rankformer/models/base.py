@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.fitting import TrainingData, fit
+from rankformer.runs.fitting import ItemData, TrainingData, fit
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
@@ -161,7 +161,7 @@ class Model(ABC):
         """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
         return self.recommender.similar_items(item, k, **filters)
 
-    def use_items(self, items: Any) -> Self:
+    def use_items(self, items: ItemData) -> Self:
         """Take titles and attributes of items (`rankformer.Items`) into the fitted model, and return the model itself.
 
         Lists show and filter by them, and items without interactions join by their attributes.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from rankformer.data.interactions import Interactions
+from rankformer.data.items import Items
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator
@@ -20,6 +21,7 @@ from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState
 
 TrainingData = Interactions  # what models learn from
+ItemData = Items  # what models may be told about items
 
 
 class Learner(Protocol):
@@ -40,6 +42,9 @@ class Learner(Protocol):
 
     @property
     def save(self) -> Callable[..., None]: ...
+
+    @property
+    def use_items(self) -> Callable[[Items], Any]: ...
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer: ...
 

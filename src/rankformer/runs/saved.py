@@ -128,9 +128,9 @@ def load_run(folder: Path) -> Run:
         indices = [pairs_table[name].combine_chunks() for name in ("user", "item")]
         if not all(pa.types.is_integer(column.type) for column in indices):
             raise DataError("indices must be integers")
-        pairs = (column.to_numpy(zero_copy_only=False) for column in indices)
+        users, chosen = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
-        history = Interactions(*pairs, user_ids, item_ids, item_titles=titles, name=name)
+        history = Interactions(users, chosen, user_ids, item_ids, item_titles=titles, name=name)
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
         recommender = Recommender(scorer, user_ids, item_ids, history)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankformer.data.interactions import Parts
+from rankformer.data.items import Items
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
@@ -92,13 +93,20 @@ def train_run(
     parts: Parts,
     folder: Path,
     *,
+    items: Items | None = None,
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
     stage: Stage = lambda name: nullcontext(),
 ) -> tuple[Outcome, dict[str, Any]]:
-    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest."""
+    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest.
+
+    Titles and attributes of `items` are kept in it.
+    """
     outcome = fit_and_evaluate(model, parts, folder=folder, resume=resume, on_event=on_event, stage=stage)
     data = describe_data(source, parts)
+    if items is not None:
+        with stage("items"):
+            model.use_items(items)
     with stage("saving"):
         model.save(folder, data=data, evaluation=outcome.evaluation)
     return outcome, data

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankformer.errors import ConfigError
+from rankformer.errors import FilterError
 
 MAX_LENGTH = 10_000  # characters of an expression
 MAX_DEPTH = 40  # parentheses and nots within each other
@@ -58,10 +58,10 @@ def where_mask(text: str, columns: Mapping[str, pa.Array]) -> NDArray[np.bool_]:
         columns: arrays of one length by the names that the expression may use.
 
     Raises:
-        ConfigError: it cannot be read, or does not fit the columns; the message says where.
+        FilterError: it cannot be read, or does not fit the columns; the message says where.
     """
     if len(text) > MAX_LENGTH:
-        raise ConfigError(f"where has {len(text):,} characters; at most {MAX_LENGTH:,} are read, so use a list of ids")
+        raise FilterError(f"where has {len(text):,} characters; at most {MAX_LENGTH:,} are read, so use a list of ids")
     parser = _Parser(_tokens(text), columns)
     found = parser.either(0)
     if parser.token.kind != "end":
@@ -77,7 +77,7 @@ def _tokens(text: str) -> list[_Token]:
         where = match.start(kind) + 1
         if kind == "other":
             found = "a string that is never closed" if value in "'\"" else repr(value)
-            raise ConfigError(f"where: found {found} at position {where} of {_shown(text)}")
+            raise FilterError(f"where: found {found} at position {where} of {_shown(text)}")
         token = _Token(kind, value, value, where)
         if kind in ("string", "quoted"):
             plain = value[1:-1].replace(value[0] * 2, value[0])
@@ -113,10 +113,10 @@ class _Parser:
         if not self.take(sign):
             raise self.problem(f"expected {sign!r}")
 
-    def problem(self, expected: str) -> ConfigError:
+    def problem(self, expected: str) -> FilterError:
         token = self.token
         found = "the end" if token.kind == "end" else _shown(token.text)
-        return ConfigError(f"where: {expected}, found {found} at position {token.position}")
+        return FilterError(f"where: {expected}, found {found} at position {token.position}")
 
     def either(self, depth: int) -> pa.Array:
         found = self.both(depth)
@@ -132,7 +132,7 @@ class _Parser:
 
     def one(self, depth: int) -> pa.Array:
         if depth > MAX_DEPTH:
-            raise ConfigError(f"where: more than {MAX_DEPTH} parentheses and nots within each other")
+            raise FilterError(f"where: more than {MAX_DEPTH} parentheses and nots within each other")
         if self.take("not"):
             return pc.invert(self.one(depth + 1))
         if self.take("("):
@@ -146,8 +146,8 @@ class _Parser:
         if token.kind != "name":
             raise self.problem("expected the name of a column")
         if token.value not in self.columns:
-            names = ", ".join(self.columns)
-            raise ConfigError(f"where: no column {_shown(token.value)} at position {token.position}; there are {names}")
+            names = ", ".join(list(self.columns)[:20]) + (", ..." if len(self.columns) > 20 else "")
+            raise FilterError(f"where: no column {_shown(token.value)} at position {token.position}; there are {names}")
         self.at += 1
         column = self.columns[token.value]
         if self.take("is"):
@@ -192,7 +192,7 @@ class _Parser:
         }
         expected = next((each for each, (is_kind, _) in fits.items() if is_kind), None)
         if expected is None:
-            raise ConfigError(f"where: {_shown(name.value)} is a list; ask whether it contains a value: contains 'x'")
+            raise FilterError(f"where: {_shown(name.value)} is a list; ask whether it contains a value: contains 'x'")
         if not fits[expected][1]:
             self.at -= 1
             raise self.problem(f"{_shown(name.value)} is compared with {expected}")
@@ -213,7 +213,7 @@ class _Parser:
         if pa.types.is_string(column.type):
             return pc.match_substring(column, value)
         if not pa.types.is_list(column.type):
-            raise ConfigError(f"where: {_shown(name.value)} is neither a string nor a list, so it contains nothing")
+            raise FilterError(f"where: {_shown(name.value)} is neither a string nor a list, so it contains nothing")
         holding = np.zeros(len(column), dtype=np.bool_)
         holding[pc.list_parent_indices(column).filter(pc.equal(pc.list_flatten(column), value))] = True
         return pc.if_else(pc.is_valid(column), pa.array(holding), pa.scalar(None, pa.bool_()))

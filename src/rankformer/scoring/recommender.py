@@ -20,7 +20,7 @@ from torch import Tensor
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.data.items import Items
-from rankformer.errors import ConfigError, DataError, NotSupportedError, UnknownIdError
+from rankformer.errors import ConfigError, DataError, FilterError, NotSupportedError, UnknownIdError
 from rankformer.scoring.base import ScoreMatrix, Scorer
 from rankformer.scoring.cold_items import ColdItems, WithColdItems, learn_cold_items
 from rankformer.scoring.embeddings import Embeddings
@@ -40,7 +40,7 @@ class RankingOptions:
     include_seen: bool = False  # whether items of the user's history may be in it
     allow: tuple[int, ...] | None = None  # item indices; when given, nothing else is returned
     block: tuple[int, ...] | None = None  # item indices that are never returned
-    where: str | None = None  # expression over attributes that every item of a list must meet: see `scoring.filters`
+    where: tuple[str, ...] = ()  # expressions over attributes that every item meets: see `scoring.filters`
     at_most: tuple[tuple[str, int], ...] = ()  # (attribute, N): at most N items of a list have the same value of it
     boost: tuple[tuple[str, float], ...] = ()  # (expression, w): w standard deviations of the user's scores are added
     include_cold: bool = False  # whether items without interactions are scored by their attributes and listed too
@@ -208,6 +208,7 @@ class Recommender:
         For embeddings that is by cosine, and a zero embedding is similar to nothing; for item weights it is the weight
         of the other item, if there is one. Boosts count in standard deviations of the similarities.
         """
+        self._check_warm(item)
         options = options if isinstance(options, RankingOptions) else RankingOptions(options)
         similar = _Similarities(self.scorer.similarities(item))
         itself = SeenItems.from_pairs(np.zeros(1), np.array([item]), 1, len(self.item_ids))
@@ -218,6 +219,7 @@ class Recommender:
         self, item: int, *, user: int | None = None, history: Sequence[int] | NDArray[Any] | None = None
     ) -> IndexedExplanation:
         """Return the score of an item as an exact sum over a history: of a training user, or of a new one."""
+        self._check_warm(item)
         entries = self.history_of(user) if user is not None else np.asarray(history, dtype=np.int64)
         whole = Histories.of(np.zeros(len(entries)), entries, 1)
         parts = self.scorer.contributions(whole, item, user)
@@ -225,6 +227,11 @@ class Recommender:
         sums = np.bincount(position, parts.items, minlength=len(items))
         order = np.argsort(-sums, kind="stable")
         return IndexedExplanation(parts.score, items[order].tolist(), sums[order].tolist(), parts.user, parts.overall)
+
+    def _check_warm(self, item: int) -> None:
+        if item >= len(self.item_ids) or self.is_cold[item]:
+            name = self.catalogue.ids[item].as_py()
+            raise NotSupportedError(f"item {name!r} has no interactions: lists score it by its attributes, and no more")
 
     def history_of(self, user: int) -> NDArray[np.int64]:
         """Return the item indices of a user's interactions, in the order of the log."""
@@ -262,9 +269,10 @@ class Recommender:
         Raises:
             ConfigError: an expression cannot be read, or an attribute is not known.
         """
-        if options.where is None and not options.at_most and not options.boost:
+        if not (options.where or options.at_most or options.boost):
             return None
-        allowed = None if options.where is None else self._mask_of(options.where)[:size]
+        masks = [self._mask_of(text)[:size] for text in options.where]
+        allowed = torch.stack(masks).all(0) if masks else None
         boost = torch.zeros(size) if options.boost else None
         for text, weight in options.boost:
             assert boost is not None
@@ -295,7 +303,7 @@ class Recommender:
             if column is None or pa.types.is_list(column.type):
                 usable = [each for each, values in self.filter_columns.items() if not pa.types.is_list(values.type)]
                 found = "no such attribute" if column is None else "an item may have several of it"
-                raise ConfigError(f"at_most {name!r}: {found}; expected one of {', '.join(usable)}")
+                raise FilterError(f"at_most {name!r}: {found}; expected one of {', '.join(usable)}")
             codes = pc.fill_null(column.dictionary_encode().indices, -1)
             return torch.from_numpy(codes.to_numpy(zero_copy_only=False).astype(np.int64))
 
@@ -383,9 +391,9 @@ class Recommender:
             NotSupportedError: the scorer has neither item embeddings nor item weights.
         """
         options = self._options(k, **filters)  # a wrong k is reported before an unknown item
-        index = self.item_index(item)
+        index = int(_known_indices(self.catalogue, [item], "item")[0])
         lists = self.rank_similar(index, options)
-        return self._table("item_id", self.item_ids.ids.take(pa.array([index])), "similar_item_id", lists)
+        return self._table("item_id", self.catalogue.ids.slice(index, 1), "similar_item_id", lists)
 
     def explain(self, user: Any = None, item: Any = None, *, history: Sequence[Any] | None = None) -> Explanation:
         """Return the score of an item as an exact sum over a history: that of a training user, or a given one.
@@ -411,7 +419,7 @@ class Recommender:
             _, asked["history"], unknown = _known_entries(self.item_ids, {None: history})
             if not len(asked["history"]):
                 raise _unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
-        index = self.item_index(item)
+        index = int(_known_indices(self.catalogue, [item], "item")[0])
         found = self.explain_index(index, **asked)
         named = pa.array([index, *found.items], pa.int64())
         ids = self.item_ids.ids.take(named).to_pylist()
@@ -419,13 +427,6 @@ class Recommender:
         reasons = tuple(map(Reason, ids[1:], titles[1:], found.contributions))
         parts = found.user_contribution, found.global_contribution
         return Explanation(user, item, titles[0], found.score, reasons, *parts)
-
-    def item_index(self, raw_id: Any) -> int:
-        """Return the index of an item that the scorer knows."""
-        index = int(_known_indices(self.catalogue, [raw_id], "item")[0])
-        if index >= len(self.item_ids):
-            raise NotSupportedError(f"item {raw_id!r} has no interactions: lists score it by its attributes, no more")
-        return index
 
     def _options(
         self,
@@ -441,7 +442,7 @@ class Recommender:
         """Return what a caller asks for, in item indices."""
         listed = self._filter("allow", allow), self._filter("block", block)
         rules = tuple((at_most or {}).items()), tuple((boost or {}).items())
-        return RankingOptions(k, include_seen, *listed, where, *rules, include_cold)
+        return RankingOptions(k, include_seen, *listed, () if where is None else (where,), *rules, include_cold)
 
     def _filter(self, label: str, raw_ids: Sequence[Any] | None) -> tuple[int, ...] | None:
         """Return the indices of raw item ids, with unknown ones left out."""

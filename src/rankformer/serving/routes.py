@@ -141,14 +141,14 @@ def _read_query(model: type[BaseModel], query: bytes) -> BaseModel:
 @_route("GET", "/v1/recommend/{user}", "lists", "One user", schemas.RecommendAnswer, 404, 429)
 async def recommend(service: Service, model: ServedModel, user: int, query: schemas.RecommendQuery) -> Document:
     """The items ranked highest for a user of the training data, without those the user has."""
-    items = await service.users.submit((model, service.options(model.items.find_text, query)), user)
+    items = await service.users.submit((model, await service.options(model.items.find_text, query)), user)
     return {"user_id": model.users.values[user], "items": items}
 
 
 @_route("POST", "/v1/recommend:batch", "lists", "Many users", schemas.BatchAnswer, 404, 429)
 async def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchRequest) -> bytes:
     """The lists of many users in one answer; a user that is not known gets an error in place of a list."""
-    options = service.options(model.items.find, body)
+    options = await service.options(model.items.find, body)
     if len(body.users) * body.k > service.settings.max_batch_items:
         raise invalid(f"users times k may be at most {service.settings.max_batch_items}; ask in several batches")
     found = [model.users.find(user) for user in body.users]
@@ -171,15 +171,16 @@ def _batch(model: ServedModel, users: list[Any], found: list[int | None], option
 @_route("POST", "/v1/recommend:session", "lists", "A new user", schemas.SessionAnswer, 404, 429, 501)
 async def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
     """The list of someone who was not in the training data, from the items they have."""
-    options = service.options(model.items.find, body)
-    known, missing = service.split("item", model.items.find, body.history)
+    options = await service.options(model.items.find, body)
+    known, missing = service.split("item", model.find_warm, body.history)
     return {**await service.run(model.session, known, options), "unknown_items": missing}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
 async def similar(service: Service, model: ServedModel, item: int, query: schemas.SimilarQuery) -> Document:
     """The items whose embeddings have the highest cosine with that of an item."""
-    return {**model.titled(item), "items": await service.run(model.similar, item, query.k)}
+    options = await service.options(model.items.find_text, query)
+    return {**model.titled(item), "items": await service.run(model.similar, item, options)}
 
 
 @_route("GET", "/v1/explain/{user}/{item}", "reasons", "Explanation for a user", schemas.ExplainAnswer, 404, 429, 501)
@@ -192,7 +193,7 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
 async def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
     """The contribution of each item of a new user's history to the score of an item, largest first."""
     item = service.known("item", model.items.find, body.item)
-    known, _ = service.split("item", model.items.find, body.history)
+    known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
     return await service.run(model.explain, item, None, known)
@@ -209,7 +210,7 @@ async def users(service: Service, model: ServedModel, query: schemas.SearchQuery
 async def history(service: Service, model: ServedModel, user: int, query: schemas.HistoryQuery) -> Document:
     """The items a user has in the training data, in the order of the interaction log."""
     items = await service.run(model.history, user)
-    entries = [model.titled(item) for item in items[: query.limit]]
+    entries = model.described(items[: query.limit])
     return {"user_id": model.users.values[user], "count": len(items), "items": entries}
 
 
@@ -217,7 +218,8 @@ async def history(service: Service, model: ServedModel, user: int, query: schema
 async def items(service: Service, model: ServedModel, query: schemas.SearchQuery) -> Document:
     """Items whose id or title contains a string, popular ones first."""
     found = await service.run(model.items.search, query.query, query.limit)
-    return {"items": [{**model.titled(item), "count": int(model.items.counts[item])} for item in found]}
+    entries = zip(model.described(found), found, strict=True)
+    return {"items": [{**entry, "count": int(model.items.counts[item])} for entry, item in entries]}
 
 
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)

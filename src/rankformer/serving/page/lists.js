@@ -52,7 +52,9 @@ class RankedList {
         nameElement(entry),
         idElement(entry),
         known && make("span", { class: "tag" }, "seen"),
-        this.movement(entry, before)),
+        entry.cold && make("span", { class: "tag", title: "No interactions yet: scored by its attributes" }, "new item"),
+        this.movement(entry, before),
+        attributesElement(entry)),
       numberElement(entry.score, decimals),
       make("span", { class: "meter", "aria-hidden": "true", variables: { "--fraction": fraction } }));
     const words = { "aria-label": `Add ${nameOf(entry)} to the new user`, title: "Add to the new user" };

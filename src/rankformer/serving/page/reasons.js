@@ -99,7 +99,8 @@ class Detail {
       make("h2", { id: "detail-name", tabindex: "-1" }, nameElement(item)),
       button("×", close, { class: "close", "aria-label": "Close the details", title: "Close (Esc)" }),
       make("p", { class: "detail-line" }, idElement(item),
-        canPick(item) && button("Add to the new user", () => pick(item), { class: "link" })));
+        canPick(item) && button("Add to the new user", () => pick(item), { class: "link" })),
+      ...[attributesElement(item)].filter(Boolean));
     if (focused) byId("detail-name")?.focus();
   }
 
