@@ -13,7 +13,6 @@ from .malformed import at_random, by_hand
 
 # What each format of the description looks like for a run without attributes.
 for name, texts in {
-    "attribute": ["cold", "title"],
     "expression": ["cold", "not cold", "title contains 'e'"],
     "limit": ["2:title", "1:cold"],
     "boost": ["0.5:cold", "-1:not cold"],

@@ -152,7 +152,7 @@ def test_a_batch_answers_for_each_user_in_turn(client, recommender):
         {"users": ["u1"], "extra": 1},
         {"users": ["u1"] * 1001},
         {"users": ["u1"] * 101, "k": 1000},
-        {"users": ["u1"], "at_most": {"title": 0}},
+        {"users": ["u1"], "at_most": ["0:title"]},
     ],
 )
 def test_bodies_with_wrong_fields(client, body):

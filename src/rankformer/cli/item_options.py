@@ -1,11 +1,11 @@
 """The flags for items: their attributes, and what lists may hold; defined once for every command that has them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.output import option, with_flags
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import DataError
 
 if TYPE_CHECKING:
     from rankformer.data.items import Items
@@ -48,6 +48,7 @@ def takes_filters(command: Callable[..., None]) -> Callable[..., None]:
 def apply_filters(recommender: "Recommender", filters: dict[str, Any]) -> "tuple[Recommender, dict[str, Any]]":
     """Return the recommender with the items of --items, and the filters as `Recommender.recommend` takes them."""
     from rankformer.data.items import read_item_ids
+    from rankformer.scoring.filters import parse_rule
 
     if filters["items"] is not None:
         recommender = recommender.with_items(read_items(filters["items"]))
@@ -55,8 +56,8 @@ def apply_filters(recommender: "Recommender", filters: dict[str, Any]) -> "tuple
     lists = {name: filters[name] for name in ("allow", "block") if filters[name] is not None}
     found: dict[str, Any] = {name: read_item_ids(path, ids) for name, path in lists.items()}
     found |= {"where": filters["where"], "include_cold": not filters["no_cold"]}
-    found["at_most"] = {name: int(number) for number, name in _pairs("--at-most", "2:brand", filters["at_most"])}
-    found["boost"] = {text: float(number) for number, text in _pairs("--boost", "0.5:on_sale", filters["boost"])}
+    found["at_most"] = dict(parse_rule("--at-most", text, int) for text in filters["at_most"] or ())
+    found["boost"] = dict(parse_rule("--boost", text, float) for text in filters["boost"] or ())
     return recommender, found
 
 
@@ -70,18 +71,3 @@ def read_items(path: Path, item: str | None = None, title: str | None = None) ->
         if item is None and title is None:
             raise
         return Items.read(path)
-
-
-def _pairs(flag: str, example: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Return (number, what it is for) of each text such as 2:brand."""
-    found = []
-    for text in texts or ():
-        number, colon, rest = text.partition(":")
-        try:
-            float(number) if flag == "--boost" else int(number)
-        except ValueError:
-            colon = ""
-        if not colon or not rest.strip():
-            raise ConfigError(f"{flag} {text!r}: expected a number, a colon and what it is for, such as {example}")
-        found.append((number, rest.strip()))
-    return found

@@ -11,6 +11,7 @@ Nothing is executed: the text is parsed here, and evaluated by Arrow column by c
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -228,6 +229,15 @@ class _Parser:
         raise self.problem("expected a number, true, false or a string in single quotes")
 
 
+def parse_rule(label: str, text: str, number: Callable[[str], Any]) -> tuple[str, Any]:
+    """Return what a rule is for and its number, such as ("brand", 2) of 2:brand; `label` names it in an error."""
+    value, _, rest = text.partition(":")
+    with suppress(ValueError):
+        if rest.strip():
+            return rest.strip(), number(value)
+    raise FilterError(f"{label} {_shown(text)}: expected a number, a colon and what it is for, such as 2:brand")
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
@@ -246,7 +256,7 @@ class ListRules:
         sigma_u is the standard deviation of the user's scores, of all that are finite. What may not be in a list
         becomes -inf.
         """
-        if self.boost is not None:
+        if self.boost is not None and scores.numel():
             finite = torch.isfinite(scores)
             if bool(finite.all()):
                 spread = scores.std(dim=1, correction=0, keepdim=True)  # (b, 1)

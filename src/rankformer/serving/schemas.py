@@ -37,15 +37,15 @@ JsonInt = Annotated[
 ]
 
 
-def _format(name: str, example: str) -> Any:
+def _format(name: str, example: str, longest: int = MAX_LENGTH) -> Any:
     """Return what the description says of a string in a format of ours; whether it can be read depends on the model."""
-    return Field(max_length=MAX_LENGTH, json_schema_extra={"format": name, "example": example})
+    return Field(max_length=longest, json_schema_extra={"format": name, "example": example})
 
 
-Attribute = Annotated[str, _format("attribute", "brand")]
 Expression = Annotated[str, _format("expression", "price < 50 and in_stock")]
-Limit = Annotated[str, _format("limit", "2:brand")]
-Boost = Annotated[str, _format("boost", "0.5:on_sale")]
+QueryExpression = Annotated[str, _format("expression", "price < 50 and in_stock", 2000)]  # a URL holds less than a body
+Limit = Annotated[str, _format("limit", "2:brand", 200)]
+Boost = Annotated[str, _format("boost", "0.5:on_sale", 2000)]
 
 
 # Which setting of the service bounds a field, wherever it occurs: the value of a number, the length of a list.
@@ -88,7 +88,7 @@ class SimilarQuery(Request):
     """Item ids outside of which nothing is returned; repeat the name for each."""
     block: list[str] = []
     """Item ids that are never returned; repeat the name for each."""
-    where: Expression | None = None
+    where: QueryExpression | None = None
     """Expression over the attributes of items that every item of the list meets."""
     at_most: list[Limit] = Field(default=[], max_length=_MOST_RULES)
     """N:ATTRIBUTE, such as 2:brand: at most N items with one value of the attribute; repeat the name for each."""
@@ -139,11 +139,11 @@ class RankingBody(RequestBody):
     """Item ids that are never returned."""
     where: Expression | None = None
     """Expression over the attributes of items that every item of a list meets."""
-    at_most: dict[Attribute, Annotated[JsonInt, Field(ge=1)]] = Field(default={}, max_length=_MOST_RULES)
-    """For an attribute, how many items with one value of it a list holds at most."""
-    boost: dict[Expression, float] = Field(default={}, max_length=_MOST_RULES)
-    """For an expression, how many standard deviations of the user's scores are added to those of the items that meet
-    it; a number below 0 buries."""
+    at_most: list[Limit] = Field(default=[], max_length=_MOST_RULES)
+    """N:ATTRIBUTE, such as 2:brand: at most N items with one value of the attribute."""
+    boost: list[Boost] = Field(default=[], max_length=_MOST_RULES)
+    """W:EXPRESSION, such as 0.5:on_sale: W standard deviations of the user's scores are added to those of the items
+    that meet the expression; W below 0 buries."""
     include_cold: bool = True
     """Whether items without interactions, scored by their attributes, may be in the list."""
 

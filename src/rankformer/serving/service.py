@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,9 +10,10 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from rankformer.errors import ConfigError
+from rankformer.scoring.filters import parse_rule
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving.batching import BatchQueue
-from rankformer.serving.errors import ApiError, invalid, shortened, unknown
+from rankformer.serving.errors import ApiError, invalid, unknown
 from rankformer.serving.model import Entry, ServedModel, load_served_model
 from rankformer.serving.schemas import RankingBody, SimilarQuery
 from rankformer.serving.settings import ServiceSettings
@@ -186,19 +186,9 @@ class Service:
         filters["where"] = tuple(text for text in (self.settings.where, request.where) if text is not None)
         rules: list[tuple[str, Callable[[str], Any]]] = [("at_most", int), ("boost", float)]
         for rule, number in rules:
-            asked = getattr(request, rule)
-            filters[rule] = tuple(asked.items() if isinstance(asked, dict) else (_rule(rule, t, number) for t in asked))
+            filters[rule] = tuple(parse_rule(rule, text, number) for text in getattr(request, rule))
         seen, cold = getattr(request, "include_seen", False), getattr(request, "include_cold", False)
         try:
             return RankingOptions(request.k, seen, include_cold=cold, **filters)
         except ConfigError as error:
             raise invalid(str(error)) from None
-
-
-def _rule(name: str, text: str, number: Callable[[str], Any]) -> tuple[str, Any]:
-    """Return what a rule in a query is for and its number, such as ("brand", 2) of 2:brand."""
-    value, _, rest = text.partition(":")
-    with suppress(ValueError):
-        if rest.strip():
-            return rest.strip(), number(value)
-    raise invalid(f"{name}: {shortened(text)} is not a number, a colon and what it is for, such as 2:brand")
