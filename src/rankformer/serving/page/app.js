@@ -18,7 +18,8 @@ const detail = new Detail({
   choose: chooseItem,
   close: closeDetail,
   pick,
-  canPick: (item) => model.can.fold_in && !(state.view === "new-user" && state.picks.includes(keyOf(item.item_id))),
+  canPick: (item) => model.can.fold_in && !item.cold
+    && !(state.view === "new-user" && state.picks.includes(keyOf(item.item_id))),
 });
 
 /** Goes to a changed state; a step that Back should undo becomes an entry of the browser's history. */
@@ -79,7 +80,7 @@ function showFilter() {
   if (document.activeElement !== byId("where")) byId("where").value = state.where;
   byId("where-clear").hidden = !state.where;
   byId("where-help").textContent = names.length
-    ? `For example price < 50 and in_stock. Attributes: ${names.slice(0, 30).join(", ")}.` : "";
+    ? `Compare ${names.slice(0, 30).join(", ")}; join comparisons by and, or, not.` : "";
 }
 
 /** Shows whose list it is: the history of a user, or the picks of a new one. */

@@ -35,7 +35,7 @@ class RankedList {
     const fractions = fractionsOf(entries.map((entry) => entry.score));
     const rows = entries.map((entry, index) => {
       const known = seen.has(keyOf(entry.item_id));
-      return this.row(entry, fractions[index], decimals, { known, before, pickable: pickable && !known });
+      return this.row(entry, fractions[index], decimals, { known, before, pickable: pickable && !known && !entry.cold });
     });
     this.rows = new Map(entries.map((entry, index) => [keyOf(entry.item_id), rows[index]]));
     this.ranks = new Map(entries.map((entry) => [keyOf(entry.item_id), entry.rank]));
