@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from scipy.sparse import csr_array, diags_array, hstack
+from scipy.sparse import csr_array, diags_array, hstack, vstack
 from torch import Tensor
 
 from rankformer.data.items import Items
@@ -111,7 +111,8 @@ def learn_cold_items(items: Items, scorer: Scorer, seen: SeenItems) -> ColdItems
     if not len(targets) or len(known) < 2:
         return None
     rule = _choose_rule(features, known, matrix, scorer)
-    return ColdItems(targets, _weights(features, known, targets, rule, m), str(rule))
+    [weights] = _weights(features, known, targets, [rule], m)
+    return ColdItems(targets, weights, str(rule))
 
 
 def _choose_rule(features: csr_array, known: NDArray[Any], matrix: Any, scorer: Scorer) -> Rule:
@@ -133,10 +134,8 @@ def _choose_rule(features: csr_array, known: NDArray[Any], matrix: Any, scorer: 
         scores = scorer.scores(torch.from_numpy(users))
     numbers = scores.cpu().numpy().T
     hits = relevant[users].toarray() > 0  # (b, h)
-    quality = []
-    for rule in RULES:
-        predicted = (_weights(features, others, held, rule, scorer.num_items) @ numbers).T  # (b, h)
-        quality.append(_mean_ndcg(predicted, hits))
+    found = _weights(features, others, held, RULES, scorer.num_items)
+    quality = [_mean_ndcg((weights @ numbers).T, hits) for weights in found]  # of (b, h) scores
     return RULES[int(np.argmax(quality))]
 
 
@@ -148,37 +147,43 @@ def _mean_ndcg(scores: NDArray[Any], hits: NDArray[np.bool_]) -> float:
     return float(np.mean(gains / ideal)) if len(hits) else 0.0
 
 
-def _weights(features: csr_array, known: NDArray[Any], targets: NDArray[Any], rule: Rule, m: int) -> csr_array:
-    """Return the weights of each target over the items 0..m-1, (t, m)."""
-    base, n = features[known].T.tocsr(), min(rule.neighbours, len(known))
-    rows, columns, values = [], [], []
+def _weights(
+    features: csr_array, known: NDArray[Any], targets: NDArray[Any], rules: Sequence[Rule], m: int
+) -> list[csr_array]:
+    """Return the weights of each target over the items 0..m-1 under each rule, (t, m)."""
+    base, most = features[known].T.tocsr(), min(max(rule.neighbours for rule in rules), len(known))
+    found: list[list[csr_array]] = [[] for _ in rules]
     for start in range(0, len(targets), _AT_ONCE):
         chunk = targets[start : start + _AT_ONCE]
-        near = (features[chunk] @ base).toarray()  # (c, |known|)
-        best = torch.from_numpy(near).topk(n, dim=1)
-        similar, nearest = best.values.numpy(), best.indices.numpy()  # (c, n)
-        if rule.ridge is None:
-            weights = similar / np.maximum(similar.sum(1, keepdims=True), 1e-12)
-        else:
-            pairs = zip(nearest, similar, strict=True)
-            weights = np.stack([_ridge(features[known[row]], each, rule.ridge) for row, each in pairs])
-        rows.append(np.repeat(np.arange(start, start + len(chunk)), n))
-        columns.append(known[nearest].ravel())
-        values.append(weights.ravel())
-    entries = np.concatenate(values).astype(np.float32), (np.concatenate(rows), np.concatenate(columns))
-    return csr_array(entries, shape=(len(targets), m))
+        near = torch.from_numpy((features[chunk] @ base).toarray()).topk(most, dim=1)
+        similar, nearest = near.values.numpy(), known[near.indices.numpy()]  # (c, most), nearest first
+        grams = np.zeros((len(chunk), 0, 0))
+        if any(rule.ridge is not None for rule in rules):
+            grams = np.stack([(features[row] @ features[row].T).toarray() for row in nearest])  # (c, most, most)
+        for rule, parts in zip(rules, found, strict=True):
+            n = min(rule.neighbours, most)
+            if rule.ridge is None:
+                values = similar[:, :n] / np.maximum(similar[:, :n].sum(1, keepdims=True), 1e-12)
+            else:
+                values = _ridge(grams[:, :n, :n], similar[:, :n], rule.ridge)
+            offsets = np.arange(0, values.size + 1, n)
+            parts.append(
+                csr_array((values.ravel().astype(np.float32), nearest[:, :n].ravel(), offsets), (len(chunk), m))
+            )
+    return [csr_array(vstack(parts)) for parts in found]
 
 
-def _ridge(features: csr_array, similar: NDArray[Any], ridge: float) -> NDArray[Any]:
-    """Return the weights with which ridge regression, with an intercept, predicts a target from n neighbours, (n,).
+def _ridge(grams: NDArray[Any], similar: NDArray[Any], ridge: float) -> NDArray[Any]:
+    """Return the weights with which ridge regression, with an intercept, predicts targets from n neighbours, (c, n).
 
-    w = 1/n + H (H K H + ridge I)^-1 H (k - K 1/n) with K = F F^T, k = F f and H the centring matrix.
+    w = 1/n + H (H K H + ridge I)^-1 H (k - K 1/n) with K = F F^T (c, n, n), k = F f (c, n), H the centring matrix.
     """
-    gram = (features @ features.T).toarray()  # (n, n)
-    target = similar - gram.mean(1)
-    centred = gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean()
-    solved = np.linalg.solve(centred + ridge * np.eye(len(gram)), target - target.mean())
-    weights: NDArray[Any] = 1 / len(gram) + solved - solved.mean()
+    n, rows = similar.shape[1], grams.mean(2)
+    target = similar - rows
+    centred = grams - rows[:, None, :] - rows[:, :, None] + rows.mean(1)[:, None, None]
+    right = target - target.mean(1, keepdims=True)
+    solved = np.linalg.solve(centred + ridge * np.eye(n), right[:, :, None])[:, :, 0]
+    weights: NDArray[Any] = 1 / n + solved - solved.mean(1, keepdims=True)
     return weights
 
 
