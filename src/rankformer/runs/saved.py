@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
@@ -120,7 +121,10 @@ def load_run(folder: Path) -> Run:
     with _reading(folder / "items.parquet") as path:
         table = _read_table(path)
         items = _items_of(table)
-        known = len(table) if "new" not in table.column_names else len(table) - pc.sum(table["new"]).as_py()
+        is_new = _flags(table, "new")
+        known = len(table) - int(is_new.sum())
+        if is_new[:known].any():
+            raise DataError("items without an index of their own must come last")
         item_ids = items.ids if known == len(table) else IdMap(items.ids.ids.slice(0, known))
         titles = None if items.titles is None else items.titles.slice(0, known)
     with _reading(folder / "history.parquet") as path:
@@ -202,12 +206,25 @@ def _items_of(table: pa.Table) -> Items:
     return Items(IdMap(table["id"].combine_chunks()), attributes, _titles_of(table))
 
 
+def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Return a column of booleans without gaps; one that is missing is all false."""
+    if name not in table.column_names:
+        return np.zeros(len(table), dtype=np.bool_)
+    if not pa.types.is_boolean(table[name].type) or table[name].null_count:
+        raise DataError(f"{name} must be true or false for every item; found {table[name].type}")
+    flags: NDArray[np.bool_] = table[name].to_numpy()
+    return flags
+
+
 def _cold_of(table: pa.Table, known: int) -> ColdItems | None:
     """Return how cold items are scored, every index checked."""
     if "cold" not in table.column_names:
         return None
-    items = np.flatnonzero(table["cold"].to_numpy())
+    items = np.flatnonzero(_flags(table, "cold"))
     lists = [table[name].combine_chunks() for name in ("neighbours", "weights")]
+    for column, holds in zip(lists, (pa.types.is_integer, pa.types.is_floating), strict=True):
+        if not (pa.types.is_list(column.type) and holds(column.type.value_type)) or column.flatten().null_count:
+            raise DataError(f"neighbours and weights of cold items must be lists of numbers; found {column.type}")
     counts = [pc.list_value_length(each).to_numpy(zero_copy_only=False) for each in lists]
     neighbours, weights = (pc.list_flatten(each).to_numpy(zero_copy_only=False) for each in lists)
     if not np.array_equal(*counts) or counts[0].sum() != counts[0][items].sum():
