@@ -18,6 +18,7 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.evaluation.evaluator import evaluate
+from rankformer.losses import RANKING_LOSSES
 from rankformer.models.registry import MODELS, load_model, model_class
 from rankformer.models.trained import TrainedModel
 
@@ -295,3 +296,13 @@ def test_a_score_is_the_sum_of_its_contributions_or_a_clear_error(fitted):
     found = fitted.explain("user 3", 103)
     total = sum(reason.contribution for reason in found.reasons) + found.user_contribution + found.global_contribution
     assert total == pytest.approx(found.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in RANKING_LOSSES if loss != "bpr"])
+@pytest.mark.parametrize("ranking_model", ["mf", "lightgcn", "rankformer", "rankformer-cl", "xsimgcl", "topkgat"])
+def test_every_loss_of_a_ranking_model_puts_the_held_out_item_first(ranking_model, loss, tmp_path):
+    model = make(ranking_model, loss=loss, loss_temperature=0.3).fit(TRAIN)
+    first = model.recommend(k=1).table["item_id"].to_pylist()
+    assert first == [100 + item for item in HELD_OUT]
+    model.save(tmp_path / "run")
+    assert load_model(tmp_path / "run").recommend(k=5).table.equals(model.recommend(k=5).table)

@@ -27,6 +27,10 @@ VARIANTS = {
     "no offset, small floor": RankWeights(alpha=0.0, floor=1e-3),  # sums above the floor pass their gradient on
     "small offset, small floor": RankWeights(alpha=0.7, floor=1e-3),
     "transformer, small floor": replace(RankWeights.transformer(), floor=1e-3),
+    "curvature of BPR": RankWeights(curvature=-1),
+    "curvature of BPR, small offset": RankWeights(curvature=-1, alpha=0.7, floor=1e-3),
+    "curvature of BPR, transformer": replace(RankWeights.transformer(), curvature=-1, floor=1e-3),
+    "no curvature": RankWeights(curvature=0),
     "no normalisation": RankWeights(normalize=False),
     "no similarity": RankWeights(similarity=False, benchmark=False),
     "lightgcn": RankWeights.lightgcn(),
@@ -290,6 +294,21 @@ def test_the_module_is_the_function_and_has_nothing_to_learn():
     assert "tau=0.3" in repr(layer)
 
 
+def test_the_second_order_expansion_of_bpr_has_curvature_minus_one():
+    """The gradient of the mean of mu/2 - mu^2/8 over a user's pairs, mu = s_i - s_j, is Omega z / 4 at alpha = 2."""
+    graph = ragged_graph()
+    z, n = random_rows(graph, 20), graph.num_users
+    z = z / z.norm(dim=1, keepdim=True)  # so that similarities are inner products
+    layer = rank_attention(graph, z, RankWeights(curvature=-1, normalize=False), 1.0)
+    user = 5
+    own = (graph.edge_items[graph.edge_users == user] - n).long()
+    other = torch.tensor([item for item in range(graph.num_items) if item not in set(own.tolist())])
+    row = z[user].clone().requires_grad_()
+    mu = (z[n:][own] @ row)[:, None] - (z[n:][other] @ row)[None]
+    (mu / 2 - mu.square() / 8).mean().backward()
+    torch.testing.assert_close(layer[user] / 4, row.grad)
+
+
 @pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan")])
 def test_a_step_size_outside_its_range_is_refused(tau):
     with pytest.raises(ConfigError, match="tau="):
@@ -307,6 +326,7 @@ def test_a_step_size_outside_its_range_is_refused(tau):
         ({"negatives": "pull", "benchmark": False}, "alpha=0"),
         ({"negatives": "pull", "alpha": 0.0}, "benchmark=False"),
         ({"similarity": False}, "benchmark=False"),
+        ({"curvature": 2}, "curvature=2"),
         ({"floor": 0.0}, "floor=0.0"),
         ({"floor": float("nan")}, "floor=nan"),
     ],

@@ -82,7 +82,7 @@ def test_attributes_that_say_nothing_get_next_to_no_weight(shop):
 def test_a_cold_score_is_its_combination_of_known_scores(shop):
     train, table, _ = shop
     recommender = IALS().fit(train).use_items(Items.from_arrow(table)).recommender
-    cold, m = recommender.cold, train.num_items
+    cold, m = recommender.cold_items, train.num_items
     assert cold.items.tolist() == list(range(m, m + HELD))
     np.testing.assert_allclose(cold.weights.sum(1), 1, atol=1e-4)
     users = torch.arange(5)
@@ -144,3 +144,16 @@ def test_an_item_of_the_model_without_interactions_is_cold_too():
     assert set(flagged["item_id"].to_pylist()) == {name}
     assert len(flagged) > 20  # readers of its genre
     assert name not in recommender.recommend(None, 30, include_cold=False).to_arrow()["item_id"].to_pylist()
+
+
+def test_popularity_answers_without_cold_items_whatever_the_length(shop):
+    train, table, _ = shop
+    train = train.rows(train.users != 0)  # this user is known and has nothing
+    recommender = EASE().fit(train).use_items(Items.from_arrow(table)).recommender
+    found = recommender.recommend(["mira-001", "otto-002"], 1000, include_seen=True)
+    rows = found.to_dicts()
+    assert found.fallbacks == ["mira-001"]
+    counts = {user: sum(row["user_id"] == user for row in rows) for user in ("mira-001", "otto-002")}
+    assert counts == {"mira-001": train.num_items, "otto-002": train.num_items + HELD}
+    assert not any(row["cold"] for row in rows if row["user_id"] == "mira-001")
+    assert len(recommender.recommend_histories({"a": [], "b": ["book-001"]}, 1000)) > train.num_items

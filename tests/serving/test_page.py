@@ -276,6 +276,19 @@ def test_failures_are_explained_and_trying_again_helps(visit, recommender):
     expect(page.locator(".results .row")).to_have_count(5)  # by itself, a second later
 
 
+def test_a_user_the_model_was_not_fitted_on_gets_what_is_popular_and_is_told(visit, tmp_path):
+    run = write_run(tmp_path / "run")  # its last user has no interaction
+    with served(run) as (address, _):
+        page = settled(visit("#user=u999", at=address))
+        expect(page.locator(".results .note")).to_contain_text("The model was fitted on no interaction of this user")
+        assert rows_of(page) == expected(load_run(run).recommender.recommend(["u999"], 10))
+        expect(page.locator("#history")).to_contain_text("The model was given no interaction of this user.")
+        page.locator(".results .row").first.click()
+        expect(page.locator(".detail")).to_contain_text("fitted on no interaction of this user")
+        find_user(page, "u998")
+        expect(page.locator(".results .note")).to_have_count(0)
+
+
 def test_an_unknown_user_is_named_and_another_can_be_found(visit):
     page = visit("#user=nobody")
     expect(page.get_by_role("alert")).to_contain_text("No such user")

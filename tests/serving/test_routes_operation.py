@@ -293,7 +293,7 @@ def test_what_is_counted(run_folder):
         for url in (
             "/v1/recommend/u1",
             "/v1/recommend/u2",
-            "/v1/recommend/nobody",
+            "/v1/recommend/nobody?fallback=none",
             "/v1/recommend/u1?k=0",
             "/etc/passwd",
         ):

@@ -31,6 +31,8 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "split": (str, "--split", "KIND", "How to split one log: random, random-per-user, last or time."),
     "parts": (str, "--parts", "A,B,C", "Fractions of train, valid and test, such as 0.7,0.1,0.2."),
     "split_seed": (int, "--split-seed", "N", "Seed of the random splits."),
+    "test_from": (str, "--test-from", "DATE", "With --split time: the test part begins here, such as 2026-05-01."),
+    "test_days": (float, "--test-days", "N", "With --split time: the newest N days are the test part."),
 }
 
 

@@ -60,7 +60,7 @@ def demo(
     model = Rankformer(seed=seed, **SETTINGS)
     with progress_of(model.settings, validates=True) as on_event:
         if out is not None:
-            outcome, _ = train_run(model, source, parts, out, on_event=on_event, stage=busy)
+            outcome, _ = train_run(model, source, parts, out, refit=True, on_event=on_event, stage=busy)
         else:
             outcome = fit_and_evaluate(model, parts, on_event=on_event, stage=busy)
     assert outcome.evaluation is not None

@@ -33,7 +33,10 @@ MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, 
 
 # The modules of this package that hold the commands, in the order of the help, and the commands of a module where
 # there is not one with its name; `data` is a group and registers its own.
-MODULES = ("demo", "plan", "train", "tune", "evaluate", "recommend", "serve", "export", "data", "models", "reproduce")
+MODULES = (
+    *("demo", "plan", "train", "tune", "evaluate", "compare"),
+    *("recommend", "serve", "export", "data", "models", "reproduce"),
+)
 COMMANDS = {"recommend": ("recommend", "similar", "explain")}
 
 app = typer.Typer(

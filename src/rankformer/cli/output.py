@@ -107,6 +107,15 @@ def show_table(
     console().print(table)
 
 
+def show_metrics(heading: str, metrics: Mapping[str, float], warm: Mapping[str, float]) -> None:
+    """Print metrics as a table, with those of the warm users beside them where there are cold ones."""
+    if warm:
+        rows = [(name, value, warm.get(name)) for name, value in metrics.items()]
+        show_table(("metric", heading, "warm users"), rows, numbers=(heading, "warm users"))
+    else:
+        show_table(("metric", heading), metrics.items(), numbers=(heading,))
+
+
 def printable(text: str) -> str:
     """Return the text with line ends, escape codes and other controls spelt out, safe to show on a terminal."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

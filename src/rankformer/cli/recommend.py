@@ -26,6 +26,13 @@ def recommend(
     everyone: Annotated[bool, option("", "Every user of the training data.", "--all")] = False,
     k: Length = 10,
     include_seen: Annotated[bool, option("", "Also list items that the user already has.", "--include-seen")] = False,
+    mask: Annotated[
+        str, option("known|train", "Leave out every known interaction, or those of train as evaluation does.")
+    ] = "known",
+    fallback: Annotated[
+        str | None,
+        option("popularity|none", "Answer unknown users too, or nobody the model cannot rank for."),
+    ] = None,
     out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
     json: JsonFlag = False,
     *,
@@ -34,8 +41,9 @@ def recommend(
     """List the items that RUN ranks highest for users.
 
     Say for whom in exactly one way: --user, --history, --users or --all. Ids are those of the training data, whatever
-    their type; within --history a comma that belongs to an id is doubled. Runs that were trained with --items show and
-    filter by the attributes of items.
+    their type; within --history a comma that belongs to an id is doubled. A user without an interaction that the model
+    was fitted on gets the most popular items, and a note says so; so does an unknown one with --fallback popularity.
+    Runs that were trained with --items show and filter by the attributes of items.
 
     Examples:
         rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
@@ -65,12 +73,13 @@ def recommend(
             ids = recommender.user_ids
             named = user or ([] if users is None else _lines_of(users))
             asked = ids.ids.to_pylist() if everyone else list(dict.fromkeys(map(ids.parse, named)))
-            lists = recommender.recommend(None if everyone else asked, k, include_seen=include_seen, **wanted)
-    _note_gaps(lists)
+            chosen: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
+            lists = recommender.recommend(None if everyone else asked, k, **chosen)
+    _note_gaps(lists, "known item" if history else "interaction the model was fitted on")
     if out is not None:
         write_table(lists.to_arrow(), out)
         if json:
-            show_json({"out": str(out), "rows": len(lists)})
+            show_json({"out": str(out), "rows": len(lists), "fallbacks": lists.fallbacks})
         else:
             show(f"wrote {len(lists):,} rows to {out}")
     elif json:
@@ -154,10 +163,13 @@ def explain(
 
 
 def _rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
-    """Return one dictionary per item of the lists, with what is known of it."""
-    always = ("user_id", "item_id", "similar_item_id", "score", "rank")
-    rows = lists.to_dicts()
-    return [{name: value for name, value in row.items() if name in always or value is not None} for row in rows]
+    """Return one dictionary per item of the lists, with what is known of it, and who has a fallback."""
+    always, whom = ("user_id", "item_id", "similar_item_id", "score", "rank"), set(lists.fallbacks)
+    return [
+        {name: value for name, value in row.items() if name in always or value is not None}
+        | ({"fallback": "popularity"} if row.get("user_id") in whom else {})
+        for row in lists.to_dicts()
+    ]
 
 
 def _show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
@@ -176,13 +188,14 @@ def _parse_history(ids: "IdMap", text: str) -> list[Any]:
     return [ids.parse(part) for part in parts if part]
 
 
-def _note_gaps(lists: "Recommendations") -> None:
-    """Say which items of a history were ignored and who was answered by popularity."""
+def _note_gaps(lists: "Recommendations", lacking: str) -> None:
+    """Say which items of a history were ignored and who was answered by popularity, in one line if there are many."""
     for name, ids in lists.unknown_items.items():
         named = ", ".join(map(repr, ids[:5])) + (", ..." if len(ids) > 5 else "")
         show_note(f"{name}: {len(ids)} unknown items were ignored: {named}")
-    for name in lists.fallbacks:
-        show_note(f"{name}: no known item, so these are the most popular ones")
+    whom = lists.fallbacks if len(lists.fallbacks) <= 5 else [f"{len(lists.fallbacks):,} users"]
+    for name in whom:
+        show_note(f"{name}: no {lacking}, so these are the most popular ones")
 
 
 def _lines_of(path: Path) -> list[str]:

@@ -266,9 +266,14 @@ class Interactions:
             raise DataError(f"{self.name} has no {k}-core: every interaction would be dropped; use a smaller k")
         return self.keep(mask)
 
-    def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0) -> "Parts":
-        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods."""
-        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed))
+    def split(
+        self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any
+    ) -> "Parts":
+        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods.
+
+        The split by time takes `test_from`, a date, or `test_days`.
+        """
+        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed, **moment))
 
     def to_arrow(self) -> pa.Table:
         """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back."""
@@ -298,6 +303,15 @@ class Parts(NamedTuple):
         """Return the parts of a log, given the part of each interaction: 0 train, 1 valid, 2 test."""
         log = replace(log, labels=None)
         return cls(*(log.rows(labels == label, f"{log.name}/{part}") for label, part in enumerate(cls._fields)))
+
+    @property
+    def whole(self) -> Interactions:
+        """All interactions in one log with the part of each as its label; train comes first and test last."""
+        shared = set.intersection(*(set(part._columns()) for part in self)) - {"labels"}
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
+        labels = np.repeat(np.arange(3, dtype=np.int8), [len(part) for part in self])
+        name = self.train.name.removesuffix("/train")
+        return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name)
 
     @property
     def fingerprint(self) -> str:

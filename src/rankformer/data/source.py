@@ -20,6 +20,7 @@ from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_
 from rankformer.errors import ConfigError, DataError
 from rankformer.settings import Settings
 
+SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
 PART_STEMS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 
 
@@ -62,6 +63,10 @@ class DataSource(Settings):
     """Fractions of train, valid and test."""
     split_seed: int = Field(default=0, ge=0)
     """Seed of the random splits."""
+    test_from: str | None = None
+    """Of the split by time, the date from which on interactions are the test part."""
+    test_days: float | None = Field(default=None, gt=0)
+    """Of the split by time, how many of the newest days are the test part."""
 
     @field_validator("parts")
     @classmethod
@@ -84,18 +89,31 @@ class DataSource(Settings):
             return self
         return self.model_copy(update={"source": str(Path(self.source).absolute())})
 
+    @property
+    def comes_split(self) -> bool:
+        """Whether train, valid and test are given as files, and not made from one log by us."""
+        if self.source in DATASETS:
+            return not DATASETS[self.source].is_generated
+        return Path(self.source).expanduser().is_dir()
+
     def load(self) -> Parts:
         """Return train, valid and test over shared id maps."""
         log = self.load_log()
         if log.labels is None:
-            return log.split(by=self.split, parts=self.parts, seed=self.split_seed)
+            moment = {"test_from": self.test_from, "test_days": self.test_days}
+            return log.split(by=self.split, parts=self.parts, seed=self.split_seed, **moment)
         return Parts.of(log, log.labels)
+
+    def load_as_test(self) -> Parts:
+        """Return one log as the test part, beside empty ones."""
+        log = self.load_log()
+        return Parts.of(log, np.full(len(log), 2, dtype=np.int8))
 
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""
         log = self._read()
         if log.labels is not None:
-            self._refuse("already split", "split", "parts", "split_seed")
+            self._refuse("already split", *SPLIT_SETTINGS)
         if self.duplicates == "merge":
             log = log.drop_duplicates()
         if self.min_weight is not None:

@@ -15,6 +15,8 @@ so with M = X_i^T V_i, M' = (g X_u)^T V_u (d x d) and s_V, s_X, s_R, h column su
     N_u  = (m - d_u) r_u - g_u (x_u . s_X - S_u)              N_i = sum_u r_u - x_i . h + sum_{e in i} omega-_e
     C    = P + N,   R = y / C,   out = (1 - tau) v + tau R
 
+With a curvature kappa, x_u = kappa v_u / |v_u| and nothing else changes, in the backward pass neither.
+
 The positive sums P are exact for every alpha. N = sum |Omega-| holds while no Omega- changes sign, which alpha >= 2
 guarantees; below that N is the clamped estimate max(N, floor), and so it is for `negatives="pull"`, where every sign
 of N flips. One `edge_dot`, one `spmm` (both directions at once) and four thin products forward; two `edge_dot`, two
@@ -136,6 +138,7 @@ class _RankAttention(torch.autograd.Function):
         n, d, beta = graph.num_users, v.shape[1], float(weights.benchmark)
         k = user_constants(graph.degree[:n], graph.num_items, weights, v.dtype)
         inv_norm = safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)  # 0: no similarity
+        inv_norm[:n] *= weights.curvature  # x_u = kappa v_u / |v_u|: every s has the sign kappa
         x = v * inv_norm[:, None]
         s_x, m_items = x[n:].sum(0), x[n:].T @ v[n:]
         h, m_users = v.new_zeros(d), v.new_zeros(d, d)

@@ -29,7 +29,7 @@ def rank_attention_reference(
     c = count_matrix(graph, z.dtype)  # (n, m) how often each pair is an edge
     d_u = graph.degree[:n].to(z.dtype)[:, None]  # (n, 1)
     d_pos, d_neg = d_u.clamp(min=1), (m - d_u).clamp(min=1)
-    sim = unit_rows(users) @ unit_rows(items).T  # (n, m) in [-1, 1], Sec. 3.3
+    sim = weights.curvature * unit_rows(users) @ unit_rows(items).T  # (n, m) in [-1, 1], Sec. 3.3
     b_pos = (sim * c).sum(1, keepdim=True) / d_pos  # (n, 1) Eq. 7
     b_neg = (sim * (1 - c)).sum(1, keepdim=True) / d_neg
     s = sim if weights.similarity else torch.zeros_like(sim)

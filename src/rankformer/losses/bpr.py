@@ -15,13 +15,15 @@ from torch.nn.functional import embedding, softplus
 from rankformer.graph.batch import Triples
 from rankformer.graph.bipartite import BipartiteGraph, csr_pattern
 from rankformer.graph.sparse_ops import bag_sum, row_dot
+from rankformer.losses.settings import LossSettings
 
 
-def bpr(z: Tensor, triples: Triples) -> Tensor:
+def bpr(z: Tensor, triples: Triples, settings: LossSettings | None = None) -> Tensor:
     """Return the BPR loss of the triples, row numbers in `z`: all final embeddings, (n+m, d), or the batch's.
 
     The full batch of a graph takes a form without E x d gathers.
     """
+    del settings  # it has none
     if triples.graph is not None:
         return _FullBatchRanking.apply(triples.graph, z, triples.negatives)  # type: ignore[no-any-return, no-untyped-call]
     users, positives, negatives = (rows.long() for rows in (triples.users, triples.positives, triples.negatives))

@@ -54,6 +54,8 @@ class IALS(ClosedFormModel):
     title = "iALS"
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
     settings: IALSSettings
+    fidelity = "iterations"
+    ladder = {"regularization": (0.003, 0.01, 0.03, 0.05), "weight": (10.0, 30.0, 100.0, 300.0)}
     search_space = {
         "weight": {"low": 10.0, "high": 1000.0, "log": True},
         "regularization": {"low": 0.001, "high": 0.2, "log": True},

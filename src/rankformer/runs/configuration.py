@@ -19,7 +19,7 @@ from rankformer.errors import ConfigError
 from rankformer.files import write_bytes_atomic
 from rankformer.settings import ModelSettings
 
-DEFAULT_MODEL = "rankformer"
+DEFAULT_MODEL = "blend"
 _KEYS = {"model": str, "seed": int, "settings": dict, "data": dict}
 _WORDS = {str: "a string", int: "an integer", dict: "a table"}
 

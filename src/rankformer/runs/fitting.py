@@ -1,16 +1,17 @@
 """Fit a model: validation, training log and checkpoints put around what the model learns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.items import Items
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
-from rankformer.evaluation.validator import make_validator
+from rankformer.evaluation.validator import make_validator, make_weigher
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
 from rankformer.runs.manifest import is_run
@@ -48,6 +49,11 @@ class Learner(Protocol):
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer: ...
 
+    def choices(self) -> dict[str, Any]: ...
+
+    @property
+    def refitted(self) -> Callable[..., Any]: ...
+
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None: ...
 
 
@@ -70,6 +76,7 @@ def fit(
     folder: Path | None = None,
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
+    choices: Mapping[str, Any] | None = None,
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
     if folder is not None and is_run(folder):
@@ -80,7 +87,8 @@ def fit(
     log = TrainingLog(None if folder is None else folder / LOG, on_event)
     checkpoints, state = None, None
     if folder is not None:
-        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid))
+        chosen = {} if choices is None else {"choices": dict(choices)}
+        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid) | chosen)
         if not resume:
             remove_checkpoint(store.folder)
         found = store.load()
@@ -88,9 +96,11 @@ def fit(
         log.rewind(state.numbers["log_events"] if state else 0)
         checkpoints = _Checkpoints(store, log)
     validate = None if valid is None else make_validator(train, valid, metric)
+    weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
     graph = BipartiteGraph.from_interactions(train, model.device)
-    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
-    return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
+    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()
+    known = train if valid is None else Parts(train, valid, valid.rows(np.zeros(0, dtype=np.int64))).whole
+    return Recommender(scorer, train.user_ids, train.item_ids, train, known=known), log.events
 
 
 def identity_of(model: Learner, **parts: Interactions | None) -> dict[str, Any]:

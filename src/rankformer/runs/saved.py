@@ -7,7 +7,8 @@
     users.parquet            raw user ids, position = index
     items.parquet            raw item ids, position = index, titles if known, attributes as attribute.NAME; then items
                              without an index of their own (`new`), and how cold items are scored
-    history.parquet          training interactions by index
+    history.parquet          known interactions by index: user, item, part, and whether it was fitted if not all were
+    evaluation.parquet       the lists that were evaluated on the test part, if any were
     log.jsonl                training log: one line per epoch and validation
 
 Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
@@ -16,7 +17,7 @@ Loading verifies every checksum, shape and index range before use.
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,15 +36,17 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.items import Items
 from rankformer.errors import DataError, RunFolderError
+from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 from rankformer.runs.checkpoint import remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
-from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
+from rankformer.runs.manifest import EVALUATION, FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
 from rankformer.runs.training_log import read_log
 from rankformer.scoring.cold_items import ColdItems
 from rankformer.scoring.recommender import Recommender
@@ -65,8 +68,47 @@ class Run:
     log: list[dict[str, Any]] = field(default_factory=list)  # events of the training
     data: dict[str, Any] = field(default_factory=dict)  # where the parts came from and their fingerprints
     metrics: dict[str, float] = field(default_factory=dict)  # of the test part, empty when it was not evaluated
+    warm_metrics: dict[str, float] = field(default_factory=dict)  # of its users with training interactions, if not all
     protocol: dict[str, Any] = field(default_factory=dict)  # of those metrics
     versions: dict[str, str] = field(default_factory=installed_versions)  # of the packages that made it
+    lists: NDArray[np.int64] | None = None  # (U, K) what was evaluated: item indices for each user of the test part
+    refit: dict[str, Any] | None = None  # what it was refitted on; metrics are then of the model before that
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the run's log, as its folder holds them.
+
+        Raises:
+            RunFolderError: it does not, as in runs of older versions and in those that were saved by hand.
+        """
+        known = self.recommender.known
+        if known.labels is None:
+            raise RunFolderError("the run does not say which interactions are its test part; train it again")
+        return Parts.of(known, known.labels)
+
+    def evaluate_again(self, metrics: Sequence[str] = DEFAULT_METRICS) -> Evaluation:
+        """Return the evaluation of the lists that were evaluated before the run was saved, by any metrics.
+
+        Raises:
+            RunFolderError: the run has no such lists, or they are shorter than a metric's cutoff.
+        """
+        parts, longest = self.parts, max(metric.cutoff for metric in parse_metrics(metrics))
+        if self.lists is None or longest > self.lists.shape[1]:
+            kept = "no lists" if self.lists is None else f"lists of {self.lists.shape[1]} items"
+            raise RunFolderError(f"the run holds {kept} of its evaluation, too short for a cutoff of {longest}")
+        found = evaluate(
+            self.recommender,
+            parts.test,
+            metrics=metrics,
+            train=parts.train,
+            valid=parts.valid,
+            mask=str(self.protocol.get("mask", "train")),
+            seed=self.seed,
+            split_name=str(self.protocol.get("split", parts.test.name)),
+            lists=self.lists,
+        )
+        protocol = replace(found.protocol, backend=str(self.protocol.get("backend")), versions=self.versions)
+        return replace(found, protocol=protocol)
 
 
 def save_run(folder: Path, run: Run) -> None:
@@ -85,8 +127,11 @@ def save_run(folder: Path, run: Run) -> None:
     write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
     _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
     _write_table(folder / "items.parquet", _item_columns(recommender))
-    history = recommender.history
-    _write_table(folder / "history.parquet", {"user": pa.array(history.users), "item": pa.array(history.items)})
+    _write_table(folder / "history.parquet", _history_columns(recommender))
+    if run.lists is not None:
+        flat = pa.array(run.lists.astype(np.int32).ravel())
+        _write_table(folder / EVALUATION, {"items": pa.FixedSizeListArray.from_arrays(flat, run.lists.shape[1])})
+    files = FILES if run.lists is None else (*FILES, EVALUATION)
     lines = "".join(json.dumps(event) + "\n" for event in run.log)
     write_bytes_atomic(folder / "log.jsonl", lines.encode())
     manifest = {
@@ -94,11 +139,13 @@ def save_run(folder: Path, run: Run) -> None:
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: getattr(run, name) for name in _SAID},
-        "data": {**run.data, "history": history.name},
+        **({"refit": run.refit} if run.refit else {}),
+        **({"warm_metrics": run.warm_metrics} if run.warm_metrics else {}),
+        "data": {**run.data, "history": recommender.history.name},
         "scorer": scorer,
-        "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
+        "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in files},
     }
-    for name in (*FILES, MANIFEST):
+    for name in (*files, MANIFEST):
         for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
     write_bytes_atomic(folder / MANIFEST, checksummed_json(manifest))
@@ -112,7 +159,8 @@ def load_run(folder: Path) -> Run:
         RunFolderError: a file is missing, changed, truncated or inconsistent; the message names it.
     """
     manifest = read_manifest(folder)
-    for name in FILES:
+    has_lists = EVALUATION in manifest["files"]
+    for name in (*FILES, *([EVALUATION] if has_lists else [])):
         _verify(folder / name, manifest["files"].get(name))
     with _reading(folder / TENSORS) as path:
         tensors = {upgrade_tensor_name(name): value for name, value in load_tensors(path.read_bytes()).items()}
@@ -134,19 +182,69 @@ def load_run(folder: Path) -> Run:
             raise DataError("indices must be integers")
         users, chosen = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
-        history = Interactions(users, chosen, user_ids, item_ids, item_titles=titles, name=name)
+        extra = {
+            label: pairs_table[label].to_numpy() for label in ("part", "fitted") if label in pairs_table.column_names
+        }
+        labels = _checked(extra, "part", np.int8, 3)
+        whole = Interactions(users, chosen, user_ids, item_ids, item_titles=titles, name=name, labels=labels)
+        fitted = _checked(extra, "fitted", np.bool_, 2)
+        history = whole if fitted is None else whole.rows(fitted)
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
-        recommender = Recommender(scorer, user_ids, item_ids, history)
+        recommender = Recommender(scorer, user_ids, item_ids, history, known=whole)
     if items.attributes.num_columns or known < len(items):
         with _reading(folder / "items.parquet") as path:
-            recommender = replace(recommender, items=items, cold=_cold_of(_read_table(path), known))
+            recommender = replace(recommender, items=items, cold_items=_cold_of(_read_table(path), known))
+    lists = None
+    if has_lists:
+        with _reading(folder / EVALUATION) as path:
+            lists = _read_lists(path, len(item_ids))
     with _reading(folder / "log.jsonl"):
         log = read_log(folder)
     prefix = "network."
     parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     said = {name: manifest[name] for name in _SAID}
-    return Run(recommender=recommender, parameters=parameters, log=log, **said)
+    said |= {name: manifest[name] for name in ("warm_metrics", "refit") if isinstance(manifest.get(name), dict)}
+    return Run(recommender=recommender, parameters=parameters, log=log, lists=lists, **said)
+
+
+def _history_columns(recommender: Recommender) -> dict[str, pa.Array]:
+    """Return every known interaction, its part where that is known, and whether it was fitted where not all were.
+
+    What was fitted is the part of the known interactions that comes first, or all of them.
+    """
+    known, fitted = recommender.known, recommender.history
+    columns = {"user": pa.array(known.users), "item": pa.array(known.items)}
+    if known.labels is not None:
+        columns["part"] = pa.array(known.labels)
+    if len(fitted) != len(known):
+        columns["fitted"] = pa.array(np.arange(len(known)) < len(fitted))
+    first = slice(len(fitted))
+    if not (np.array_equal(known.users[first], fitted.users) and np.array_equal(known.items[first], fitted.items)):
+        raise RunFolderError("the known interactions must begin with those the model was fitted on; pass parts.whole")
+    return columns
+
+
+def _checked(columns: dict[str, NDArray[Any]], name: str, kind: type, bound: int) -> NDArray[Any] | None:
+    """Return a column of numbers below a bound, None where there is none."""
+    if name not in columns:
+        return None
+    values = columns[name]
+    if values.dtype != kind or (len(values) and not (values.min() >= 0 and values.max() < bound)):
+        raise DataError(f"{name} must hold values below {bound} of type {np.dtype(kind)}; found {values.dtype}")
+    return values
+
+
+def _read_lists(path: Path, num_items: int) -> NDArray[np.int64]:
+    """Return the evaluated lists (U, K), item indices or -1."""
+    column = _read_table(path)["items"].combine_chunks()
+    if not pa.types.is_fixed_size_list(column.type):
+        raise DataError(f"lists must have one length; found {column.type}")
+    items: NDArray[np.int64] = column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+    items = items.reshape(len(column), column.type.list_size)
+    if items.size and not (items.min() >= -1 and items.max() < num_items):
+        raise DataError(f"lists hold indices from {items.min()} to {items.max()}; expected -1..{num_items - 1}")
+    return items
 
 
 def _verify(path: Path, expected: Any) -> None:
@@ -188,7 +286,7 @@ def _item_columns(recommender: Recommender) -> dict[str, pa.Array]:
         columns |= {f"{_ATTRIBUTE}{name}": values for name, values in recommender.items.columns.items()}
     if len(recommender.catalogue) > known:
         columns["new"] = pa.array(np.arange(len(recommender.catalogue)) >= known)
-    cold = recommender.cold
+    cold = recommender.cold_items
     if cold is not None:
         counts = np.zeros(len(recommender.catalogue), dtype=np.int32)
         counts[cold.items] = np.diff(cold.weights.indptr)

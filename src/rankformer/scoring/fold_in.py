@@ -269,7 +269,8 @@ class _Layer(NamedTuple):
         """Return omega+_e v_i / C_u for each entry (h, d) and the global part of y_u / C_u (b, d)."""
         users = histories.users
         k = user_constants(histories.sizes, len(self.items), weights, torch.float64)
-        x = v * (safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity))[:, None]  # (b, d)
+        sign = weights.curvature * float(weights.similarity)
+        x = v * (safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * sign)[:, None]  # (b, d)
         items = self.items[histories.items].double()  # (h, d)
         s = (x[users] * items).sum(1) * self.inv_norm[histories.items]  # (h,)
 

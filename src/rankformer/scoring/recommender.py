@@ -79,26 +79,30 @@ class Recommender:
     scorer: Scorer  # scores of all items for user indices
     user_ids: IdMap  # raw ids of the users the scorer knows, position = index
     item_ids: IdMap  # raw ids of the items, position = index
-    history: Interactions  # interactions of each user, over these same ids; such items are left out of the lists
+    history: Interactions  # what the scorer was fitted on, over these same ids
     item_titles: pa.Array | None = None  # a string per item index; by default the titles of the history, if it has any
+    known: Interactions = None  # type: ignore[assignment]  # left out of the lists; by default the history
     items: Items | None = None  # titles and attributes of these items, followed by those of items not in the history
-    cold: ColdItems | None = None  # how items without interactions are scored
+    cold_items: ColdItems | None = None  # how items without interactions are scored
 
     def __post_init__(self) -> None:
+        if self.known is None:
+            object.__setattr__(self, "known", self.history)
         sizes = {"items": (self.scorer.num_items, self.item_ids), "users": (self.scorer.num_users, self.user_ids)}
         for kind, (known, ids) in sizes.items():
             if known != len(ids):
                 raise DataError(f"the scorer knows {known} {kind} where there are {len(ids)} ids")
-        if self.history.user_ids != self.user_ids or self.history.item_ids != self.item_ids:
-            raise DataError(f"{self.history.name} numbers its ids differently from the model; pass the training part")
+        for log in (self.history, self.known):
+            if log.user_ids != self.user_ids or log.item_ids != self.item_ids:
+                raise DataError(f"{log.name} numbers its ids differently from the model; pass the training part")
         if self.item_titles is not None and len(self.item_titles) != len(self.item_ids):
             raise DataError(f"{len(self.item_titles)} titles for {len(self.item_ids)} items; they must match")
         if not self.catalogue.ids.slice(0, len(self.item_ids)).equals(self.item_ids.ids):
             raise DataError("the items are not in the order of the model's; use with_items")
-        if self.cold is not None:
-            shape = len(self.cold.items), len(self.item_ids)
-            in_order = np.diff(self.cold.items, prepend=-1, append=len(self.catalogue)) > 0
-            if self.cold.weights.shape != shape or not in_order.all():
+        if self.cold_items is not None:
+            shape = len(self.cold_items.items), len(self.item_ids)
+            in_order = np.diff(self.cold_items.items, prepend=-1, append=len(self.catalogue)) > 0
+            if self.cold_items.weights.shape != shape or not in_order.all():
                 raise DataError(f"cold items must be distinct items, in order, with weights of shape {shape}")
 
     def with_items(self, items: Items) -> "Recommender":
@@ -108,7 +112,7 @@ class Recommender:
             DataError: the item ids are of another type than the model's.
         """
         aligned = items.align(self.item_ids, self.titles if self.items is None else self.history.item_titles)
-        return replace(self, items=aligned, cold=learn_cold_items(aligned, self.scorer, self.seen))
+        return replace(self, items=aligned, cold_items=learn_cold_items(aligned, self.scorer, self.fitted))
 
     def with_sets(self, sets: Mapping[str, Sequence[Any]]) -> "Recommender":
         """Return the same recommender with named sets of raw item ids, which `where` knows as boolean attributes."""
@@ -124,14 +128,30 @@ class Recommender:
     def is_cold(self) -> NDArray[np.bool_]:
         """Whether each item of the catalogue is scored by its attributes when cold items are included."""
         flags = np.zeros(len(self.catalogue), dtype=np.bool_)
-        if self.cold is not None:
-            flags[self.cold.items] = True
+        if self.cold_items is not None:
+            flags[self.cold_items.items] = True
         return flags
 
     @cached_property
     def seen(self) -> SeenItems:
+        """The distinct known interactions, built once."""
+        return SeenItems.of(self.known)
+
+    @cached_property
+    def fitted(self) -> SeenItems:
         """The distinct interactions of the history, built once."""
-        return SeenItems.of(self.history)
+        return self.seen if self.known is self.history else SeenItems.of(self.history)
+
+    @cached_property
+    def cold(self) -> NDArray[np.bool_]:
+        """Whether each user is one the scorer knows nothing about, (n,): popularity answers for them."""
+        cold: NDArray[np.bool_] = self.fitted.counts == 0
+        return cold
+
+    @cached_property
+    def popularity(self) -> NDArray[np.float32]:
+        """The number of interactions of each item in the history, (m,): the scores of whoever is cold."""
+        return np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
 
     @property
     def titles(self) -> pa.Array | None:
@@ -142,14 +162,8 @@ class Recommender:
 
     @property
     def embeddings(self) -> Embeddings:
-        """The embeddings, where the scorer is made of them.
-
-        Raises:
-            NotSupportedError: it is not.
-        """
-        if not isinstance(self.scorer, Embeddings):
-            raise NotSupportedError(f"{type(self.scorer).__name__} scores without embeddings; this needs embeddings")
-        return self.scorer
+        """The embeddings, where the scorer is made of them; else a NotSupportedError."""
+        return self.scorer.as_embeddings()
 
     @property
     def can_fold_in(self) -> bool:
@@ -169,15 +183,26 @@ class Recommender:
     # By index.
 
     def rank(self, users: Sequence[int] | Tensor, options: RankingOptions, *, seen: SeenItems | None = None) -> TopK:
-        """Return the best items of training users; -1 marks a missing item.
+        """Return the best items of users; -1 marks a missing item.
+
+        Whoever the scorer knows nothing about (`cold`, or unknown altogether) gets the most popular items.
 
         Args:
-            users: user indices, in any order.
+            users: user indices, in any order; -1 for an unknown user.
             options: length and filters of the lists.
-            seen: what is left out unless `include_seen`, the history by default.
+            seen: what is left out unless `include_seen`, all known interactions by default.
         """
         hidden = None if options.include_seen else (self.seen if seen is None else seen)
-        return self._top(self.scorer, torch.as_tensor(users, dtype=torch.int64), options, hidden)
+        asked = torch.as_tensor(users, dtype=torch.int64)
+        unknown, known = asked < 0, asked.clamp(min=0)
+        lists = self._top(self.scorer, known, options, hidden)
+        cold = torch.from_numpy(self.cold)[known] & ~unknown
+        for fallback, own in ((cold, hidden), (unknown, None)):
+            if fallback.any():
+                popular = self._top(self._popularity, known[fallback], _warm(options), own)
+                rows = fallback.to(lists.items.device)
+                lists.items[rows], lists.scores[rows] = popular.items.to(lists.items), popular.scores.to(lists.scores)
+        return lists
 
     def rank_histories(
         self, histories: Histories | Sequence[Sequence[int]], options: RankingOptions
@@ -220,13 +245,20 @@ class Recommender:
     ) -> IndexedExplanation:
         """Return the score of an item as an exact sum over a history: of a training user, or of a new one."""
         self._check_warm(item)
-        entries = self.history_of(user) if user is not None else np.asarray(history, dtype=np.int64)
+        if user is not None and self.cold[user]:
+            name = self.user_ids.ids[user].as_py()
+            raise UnknownIdError(
+                f"user {name!r} has no interaction the model was fitted on and gets the most popular items; "
+                "there is nothing to explain"
+            )
+        entries = np.asarray(history, dtype=np.int64) if user is None else _rows_of(self._fitted_by_user, user)
         whole = Histories.of(np.zeros(len(entries)), entries, 1)
         parts = self.scorer.contributions(whole, item, user)
         items, position = np.unique(entries, return_inverse=True)
         sums = np.bincount(position, parts.items, minlength=len(items))
         order = np.argsort(-sums, kind="stable")
-        return IndexedExplanation(parts.score, items[order].tolist(), sums[order].tolist(), parts.user, parts.overall)
+        contributions = items[order].tolist(), sums[order].tolist()
+        return IndexedExplanation(parts.score, *contributions, parts.user, parts.overall, parts.members)
 
     def _check_warm(self, item: int) -> None:
         if item >= len(self.item_ids) or self.is_cold[item]:
@@ -234,32 +266,32 @@ class Recommender:
             raise NotSupportedError(f"item {name!r} has no interactions: lists score it by its attributes, and no more")
 
     def history_of(self, user: int) -> NDArray[np.int64]:
-        """Return the item indices of a user's interactions, in the order of the log."""
-        order, starts = self._by_user
-        return self.history.items[order[starts[user] : starts[user + 1]]].astype(np.int64)
+        """Return the item indices of a user's known interactions, in the order of the log."""
+        return _rows_of(self._known_by_user, user)
 
     @cached_property
-    def _by_user(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Interactions grouped by user, otherwise in their order, and where each user's start; built once."""
-        counts = np.bincount(self.history.users, minlength=len(self.user_ids))
-        return np.argsort(self.history.users, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+    def _known_by_user(self) -> "_ByUser":
+        return _by_user(self.known)
+
+    @cached_property
+    def _fitted_by_user(self) -> "_ByUser":
+        return self._known_by_user if self.known is self.history else _by_user(self.history)
 
     @cached_property
     def _popularity(self) -> Embeddings:
-        """One user, for whom the score of an item is the number of its interactions."""
-        counts = np.bincount(self.history.items, minlength=len(self.item_ids)).astype(np.float32)
-        return Embeddings(torch.ones(1, 1), torch.from_numpy(counts)[:, None])
+        """The scorer of whoever is cold: the same popularity for every user."""
+        return Embeddings(torch.ones(1, 1).expand(len(self.user_ids), 1), torch.from_numpy(self.popularity)[:, None])
 
     def _top(self, scorer: ScoreMatrix, users: Tensor, options: RankingOptions, seen: SeenItems | None) -> TopK:
-        if options.include_cold and self.cold is not None:
-            scorer = WithColdItems(scorer, self.cold, len(self.catalogue))
+        if options.include_cold and self.cold_items is not None:
+            scorer = WithColdItems(scorer, self.cold_items, len(self.catalogue))
             seen = None if seen is None else self._wide_seen if seen is self.seen else self._widened(seen)
         size = scorer.num_items
         allow, block = (
             None if indices is None else torch.tensor([index for index in indices if index < size], dtype=torch.int64)
             for indices in (options.allow, options.block)
         )
-        length = min(options.k, max(1, size))
+        length = min(options.k, max(1, len(self.catalogue)))  # with and without cold items lists have one width
         rules = self.rules(options, size)
         return top_k(scorer, users, length, seen=seen, allow=allow, block=block, rules=rules)
 
@@ -323,15 +355,23 @@ class Recommender:
         self,
         users: Sequence[Any] | None = None,
         k: int = 10,
+        *,
+        mask: str = "known",
+        fallback: str | None = None,
         **filters: Unpack[ListFilters],
     ) -> Recommendations:
         """Return up to k items for each user, best first; fewer where fewer remain.
 
+        Whoever has no interaction the model was fitted on gets the most popular items; the result's `fallbacks` says
+        who.
+
         Args:
             users: raw user ids, in the order wanted; None for every user.
             k: length of the lists.
+            mask: what counts as the user's: every "known" interaction of the log, or those of "train" as in evaluation.
+            fallback: "popularity" answers unknown users too, "none" leaves the lists of whoever would need it empty.
             filters: what lists may hold.
-                include_seen: whether items of the user's history may be returned.
+                include_seen: whether items that the user has may be returned.
                 allow: raw item ids; when given, nothing else is returned. Ids the model does not know are ignored, but
                     a list in which it knows none is rejected.
                 block: raw item ids never to be returned; unknown ids as for `allow`.
@@ -343,13 +383,25 @@ class Recommender:
                     default they are.
 
         Raises:
-            UnknownIdError: a user is unknown, or an item list holds no known item.
-            ConfigError: k is below 1, or an expression does not fit the attributes.
+            UnknownIdError: a user is unknown and has no fallback, or an item list holds no known item.
+            ConfigError: k is below 1, mask or fallback is not one of these, or an expression does not fit the items.
         """
         options = self._options(k, **filters)
-        indices = np.arange(len(self.user_ids)) if users is None else _known_indices(self.user_ids, users, "user")
-        lists = self.rank(torch.from_numpy(indices), options)
-        return self._table("user_id", self.user_ids.take(indices), "item_id", lists)
+        for name, value, known in (("mask", mask, ("known", "train")), ("fallback", fallback, FALLBACKS)):
+            if value is not None and value not in known:
+                raise ConfigError(f"{name}={value!r}: expected {' or '.join(known)}")
+        everyone = self.user_ids.ids if users is None else _as_list(users, "users")
+        indices = np.arange(len(everyone)) if users is None else self.user_ids.index_of(everyone)
+        if (indices < 0).any() and fallback != "popularity":
+            raise _unknown_ids(self.user_ids, [everyone[row] for row in np.flatnonzero(indices < 0)], "user")
+        lists = self.rank(torch.from_numpy(indices), options, seen=self.fitted if mask == "train" else None)
+        names = self.user_ids.take(indices) if (indices >= 0).all() else _names_of(self.user_ids, everyone)
+        cold = (indices < 0) | self.cold[indices]
+        if fallback == "none":
+            lists.items[torch.from_numpy(cold)] = -1
+            cold[:] = False
+        fallbacks = names.filter(pa.array(cold)).to_pylist()
+        return replace(self._table("user_id", names, "item_id", lists), fallbacks=fallbacks)
 
     def recommend_histories(
         self,
@@ -425,7 +477,7 @@ class Recommender:
         ids = self.item_ids.ids.take(named).to_pylist()
         titles = [None] * len(ids) if self.titles is None else self.titles.take(named).to_pylist()
         reasons = tuple(map(Reason, ids[1:], titles[1:], found.contributions))
-        parts = found.user_contribution, found.global_contribution
+        parts = found.user_contribution, found.global_contribution, found.members
         return Explanation(user, item, titles[0], found.score, reasons, *parts)
 
     def _options(
@@ -471,7 +523,7 @@ class Recommender:
             columns["title"] = self.titles.take(chosen)
         for name, values in ({} if self.items is None else self.items.columns).items():
             columns[f"item.{name}" if name in _TABLE_NAMES else name] = values.take(chosen)
-        if self.cold is not None:
+        if self.cold_items is not None:
             columns["cold"] = pa.array(self.is_cold[items[kept]])
         return Recommendations(pa.table(columns))
 
@@ -493,6 +545,29 @@ class _Similarities(ScoreMatrix):
 
 def _warm(options: RankingOptions) -> RankingOptions:
     return replace(options, include_cold=False)
+
+
+FALLBACKS = ("popularity", "none")
+_ByUser = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _by_user(log: Interactions) -> _ByUser:
+    """Return the items of a log grouped by user, otherwise in their order, and where each user's start."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(log.users, minlength=log.num_users))])
+    return log.items[np.argsort(log.users, kind="stable")].astype(np.int64), starts
+
+
+def _rows_of(grouped: _ByUser, user: int) -> NDArray[np.int64]:
+    items, starts = grouped
+    return items[starts[user] : starts[user + 1]]
+
+
+def _names_of(ids: IdMap, raw_ids: Sequence[Any]) -> pa.Array:
+    """Return raw ids, unknown ones among them, as an array of the type that the known ones have; else as strings."""
+    try:
+        return pa.array(raw_ids, ids.ids.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array(list(map(str, raw_ids)))
 
 
 def _known_indices(ids: IdMap, raw_ids: Sequence[Any], kind: str) -> NDArray[np.int64]:

@@ -58,13 +58,17 @@ class ServedModel:
             return time.time() - self.loaded
 
     def lists(self, users: Sequence[int], options: RankingOptions) -> list[list[Entry]]:
-        """Return the ranked lists of user indices."""
+        """Return the ranked lists of user indices, -1 for an unknown user."""
         return self._ranked(self.recommender.rank(users, options))
+
+    def fallback(self, user: int) -> str | None:
+        """Return what answers for a user the model knows nothing about, -1 for an unknown one; None for all others."""
+        return "popularity" if user < 0 or self.recommender.cold[user] else None
 
     def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
         """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
         found, [is_empty] = self.recommender.rank_histories([history], options)
-        return {"items": self._ranked(found)[0], "fallback": is_empty}
+        return {"items": self._ranked(found)[0], "fallback": "popularity" if is_empty else None}
 
     def similar(self, item: int, options: RankingOptions) -> list[Entry]:
         """Return the items most similar to an item index."""
@@ -138,7 +142,9 @@ class ServedModel:
             "seed": run.seed,
             "data": _without_folders(run.data),
             "metrics": run.metrics,
+            "warm_metrics": run.warm_metrics,
             "protocol": run.protocol,
+            "refit": run.refit,
             "versions": run.versions,
             "created": self.created,
             "users": len(self.users),
@@ -148,7 +154,11 @@ class ServedModel:
             "curve_metric": metric,
             "can": self.can,
             **({"attributes": self.attribute_types} if self.recommender.items is not None else {}),
-            **({"cold_items": len(self.recommender.cold.items)} if self.recommender.cold is not None else {}),
+            **(
+                {"cold_items": len(self.recommender.cold_items.items)}
+                if self.recommender.cold_items is not None
+                else {}
+            ),
         }
 
     @property
@@ -165,8 +175,8 @@ class ServedModel:
                 self.similar(0, RankingOptions(k=1))
             if self.can["fold_in"]:
                 self.session([0], RankingOptions(k=1))
-            if self.can["explain"]:
-                self.explain(0, 0, None)
+            if self.can["explain"] and not self.recommender.cold.all():
+                self.explain(0, int(self.recommender.cold.argmin()), None)
         return self
 
 

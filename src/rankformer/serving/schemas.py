@@ -2,7 +2,7 @@
 
 import re
 from types import GenericAlias
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Le, MaxLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue, create_model
@@ -79,6 +79,9 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
+Fallback = Literal["popularity", "none"]
+
+
 class SimilarQuery(Request):
     """Which similar items to return."""
 
@@ -102,6 +105,8 @@ class RecommendQuery(SimilarQuery):
 
     include_seen: QueryBool = False
     """Whether items of the user's history may be in the list."""
+    fallback: Fallback = "popularity"
+    """What whoever the model knows nothing about gets: the most popular items, or 404."""
     include_cold: QueryBool = True
     """Whether items without interactions, scored by their attributes, may be in the list."""
 
@@ -133,6 +138,8 @@ class RankingBody(RequestBody):
     """Length of the lists; shorter where fewer items remain."""
     include_seen: bool = False
     """Whether items of the history may be in the list."""
+    fallback: Fallback = "popularity"
+    """What whoever the model knows nothing about gets: the most popular items, or an error."""
     allow: list[RawId] | None = None
     """Item ids outside of which nothing is returned."""
     block: list[RawId] | None = None
@@ -186,7 +193,8 @@ _Cold = Annotated[
     bool, Field(description="Whether the item has no interactions and was scored by its attributes; absent if false.")
 ]
 _Fallback = Annotated[
-    bool, Field(description="Whether nothing in the history is known, so that popular items are listed.")
+    Literal["popularity"] | None,
+    Field(description="What is listed because the model knows nothing of the user's; null where it ranks by itself."),
 ]
 
 
@@ -229,6 +237,7 @@ _BatchEntry = _model(
     "The list of one user of a batch, or why there is none.",
     user_id=_UserId,
     items=(list[ListEntry] | None, None),
+    fallback=(_Fallback, None),
     error=(_Error | None, None),
 )
 _Point = _model(
@@ -238,7 +247,12 @@ _Abilities = _model("Abilities", "What the method can do.", fold_in=bool, explai
 
 ErrorAnswer = _model("ErrorAnswer", "The body of every 4xx and 5xx.", error=_Error)
 RecommendAnswer = _model(
-    "RecommendAnswer", "The list of one user, best first.", _Answer, user_id=_UserId, items=[ListEntry]
+    "RecommendAnswer",
+    "The list of one user, best first.",
+    _Answer,
+    user_id=_UserId,
+    items=[ListEntry],
+    fallback=_Fallback,
 )
 BatchAnswer = _model("BatchAnswer", "The lists of a batch, in the order of its users.", _Answer, results=[_BatchEntry])
 SessionAnswer = _model(
@@ -273,6 +287,8 @@ ModelAnswer = _model(
     **dict.fromkeys(("settings", "data", "protocol", "versions"), dict[str, Any]),
     **dict.fromkeys(("seed", "users", "items", "pairs"), int),
     metrics=dict[str, float | None],
+    warm_metrics=dict[str, float | None],
+    refit=dict[str, Any] | None,
     created=str,
     curve=[_Point],
     curve_metric=str | None,

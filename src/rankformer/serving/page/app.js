@@ -104,7 +104,7 @@ function showHistory(answer) {
   if (!answer) return panels.history.fill();
   seenKeys = new Set(answer.items.map((item) => keyOf(item.item_id)));
   if (entries && state.seen) showList();
-  if (!answer.items.length) return panels.history.fill(emptyBox("No history", "Nothing in the log is by this user."));
+  if (!answer.items.length) return panels.history.fill(emptyBox("No history", "The model was given no interaction of this user."));
   const shown = SINGLE.matches ? 3 : 12;
   const [list, ...more] = itemList(answer.items, { onchoose: chooseItem, shown, label: "History" });
   const got = answer.items.length;
@@ -184,8 +184,9 @@ function showList(answer = null) {
   focusPosition = null;
 }
 
-function showNote({ fallback = false, unknown_items: unknown = [] }) {
-  const popular = state.picks.length ? "Nothing that was picked is known to the model" : "Nothing picked yet";
+function showNote({ fallback = null, unknown_items: unknown = [] }) {
+  const popular = state.view === "user" ? "The model was fitted on no interaction of this user"
+    : state.picks.length ? "Nothing that was picked is known to the model" : "Nothing picked yet";
   const words = [
     fallback && `${popular}: these are the most popular items.`,
     unknown.length > 0 && `Unknown to the model and skipped: ${unknown.map(String).join(", ")}.`,

@@ -46,7 +46,11 @@ const knownUser = (user) => ({
   history: async (signal) => remember(await service.ask(path`v1/users/${user}/history?limit=${HISTORY}`, { signal })),
   list: async ({ length, seen, where }, signal) => {
     const filter = where ? path`&where=${where}` : "";
-    return remember(await service.ask(path`v1/recommend/${user}?k=${length}&include_seen=${seen}` + filter, { signal }));
+    const address = path`v1/recommend/${user}?k=${length}&include_seen=${seen}` + filter;
+    const answer = remember(await service.ask(address, { signal }));
+    // An id that nobody has is most likely mistyped: the history route says so.
+    if (answer.fallback) await service.ask(path`v1/users/${user}/history?limit=1`, { signal });
+    return answer;
   },
   explain: async (key, signal) => service.ask(path`v1/explain/${user}/${key}`, { signal }),
 });
