@@ -5,6 +5,7 @@
     │   ├── DataError            an interaction log, table or split that cannot be used
     │   │   └── AbsentDataError  the files of a named dataset were not found
     │   ├── ConfigError          a setting, flag or argument outside its range, or unknown
+    │   │   └── FilterError      an expression over attributes that cannot be read, or does not fit them
     │   ├── UnknownIdError       a user or item that the model does not know
     │   ├── NotSupportedError    something that the method at hand cannot do
     │   ├── RunFolderError       a run folder that is missing, damaged or belongs to something else
@@ -34,6 +35,10 @@ class AbsentDataError(DataError):
 
 class ConfigError(UserError):
     """A setting, flag or argument that is unknown or outside its range."""
+
+
+class FilterError(ConfigError):
+    """An expression over the attributes of items that cannot be read, or does not fit them."""
 
 
 class UnknownIdError(UserError):

@@ -190,7 +190,7 @@ def test_mini_batches_add_up_to_the_full_batch():
 @pytest.mark.parametrize("name", RANKING_LOSSES)
 def test_every_ranking_loss_takes_weights(name):
     graph, full, plain, _ = weighted_batches()
-    z, loss = rows_of(graph, 1), partial(RANKING_LOSSES[name], settings=LossSettings())
+    z, loss = rows_of(graph, 1), partial(RANKING_LOSSES[name].of, settings=LossSettings())
     for triples in (full, plain):
         even = replace(triples, weights=torch.ones(len(triples)))
         torch.testing.assert_close(loss(z, even), loss(z, replace(triples, weights=None)), rtol=1e-6, atol=0)

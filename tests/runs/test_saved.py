@@ -383,6 +383,46 @@ def test_ids_that_cannot_be_are_refused_though_their_checksum_is_right(folder, n
         load_run(folder)
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"neighbours": [[ITEMS]]},
+        {"neighbours": [[-1]]},
+        {"neighbours": [["item-1"]]},
+        {"neighbours": [[None]]},
+        {"weights": [[0.5, 0.5]]},
+        {"weights": [[float("nan")]]},
+        {"weights": [["much"]]},
+        {"new": [True, *[False] * ITEMS]},
+        {"new": [*[False] * ITEMS, None]},
+        {"new": [0] * ITEMS + [1]},
+        {"cold": [0] * ITEMS + [1]},
+        {"cold": [False] * (ITEMS + 1)},
+    ],
+)
+def test_cold_items_that_cannot_be_are_refused_though_their_checksum_is_right(folder, columns):
+    right = {
+        "id": [f"item-{number}" for number in range(ITEMS + 1)],
+        "attribute.price": list(range(ITEMS + 1)),
+        "new": [*[False] * ITEMS, True],
+        "cold": [*[False] * ITEMS, True],
+        "neighbours": [[2]],
+        "weights": [[1.0]],
+    }
+
+    def write(changed):
+        padded = {name: [[]] * ITEMS + values if len(values) == 1 else values for name, values in changed.items()}
+        pq.write_table(pa.table(padded), folder / "items.parquet")
+        rewrite(folder)
+
+    write(right)
+    recommender = load_run(folder).recommender
+    assert recommender.recommend([0], 1, where="cold").to_dicts()[0]["item_id"] == f"item-{ITEMS}"
+    write(right | columns)
+    with pytest.raises(RunFolderError, match=r"items\.parquet"):
+        load_run(folder)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_rubbish_is_refused_by_name_though_its_checksum_is_right(folder, name):
     for rubbish in (b"", b"PAR1", b"rubbish\n", b"\xff" * 100, (10**12).to_bytes(8, "little") + b"{}"):

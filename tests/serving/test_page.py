@@ -26,7 +26,7 @@ from .browser import (
     tab_to,
 )
 from .hostile import FIRST_ITEM, TITLES, USERS, write_hostile_run
-from .runs import write_run
+from .runs import write_run, write_shop
 
 TOKEN = "a-token-of-enough-letters"
 
@@ -381,3 +381,37 @@ def test_every_text_stands_out_in_light_and_dark(visit, scheme):
         assert (paper < 0.05) == (scheme == "dark")
         assert len(contrasts) > 10
         assert [entry for entry in contrasts if entry[0] < 4.5] == []
+
+
+def test_attributes_are_shown_and_the_filter_follows_the_address(visit, tmp_path):
+    shop = write_shop(tmp_path / "shop")
+    recommender = load_run(shop).recommender
+    with served(shop) as (address, _):
+        page = visit("#user=u1&k=20&seen=1", at=address)
+        expect(page.locator(".results .row")).to_have_count(20)
+        first = recommender.recommend(["u1"], 20, include_seen=True).to_dicts()[0]
+        expect(page.locator(".results .row").first.locator(".attributes")).to_contain_text(f"brand {first['brand']}")
+        field = page.get_by_label("Only items where")
+        field.fill("brand = 'b1' and price < 10")
+        field.press("Enter")
+        expected_rows = recommender.recommend(["u1"], 20, include_seen=True, where="brand = 'b1' and price < 10")
+        expect(page.locator(".results .row")).to_have_count(len(expected_rows))
+        assert rows_of(page) == expected(expected_rows)
+        page.reload()
+        assert rows_of(page) == expected(expected_rows)
+        field.fill("tags contains '<b>red</b>'")
+        field.press("Enter")
+        expect(page.locator(".results .attributes").first).to_contain_text("<b>red</b>")  # text, not markup
+        field.fill("colour = 1")
+        field.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("no column 'colour' at position 1")
+        field.fill("cold")
+        field.press("Enter")
+        expect(page.locator(".results .row")).to_have_count(2)
+        expect(page.locator(".results .tag")).to_have_text(["new item", "new item"])
+        page.get_by_role("button", name="Clear").click()
+        expect(page.locator(".results .row")).to_have_count(20)
+        assert "where" not in page.evaluate("location.hash")
+        phone = visit("#user=u1&where=cold", at=address, viewport=PHONE)
+        expect(phone.locator(".results .row")).to_have_count(2)
+        assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")

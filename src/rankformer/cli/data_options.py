@@ -1,11 +1,12 @@
 """The flags that say how to read DATA, defined once for every command that reads data."""
 
-import inspect
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from rankformer.cli.output import with_flags
 from rankformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,24 +41,19 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
 
 def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the flags above; those that were given reach it as settings in its argument `options`."""
-    parameters = [each for name, each in inspect.signature(command).parameters.items() if name != "options"]
+    flags: dict[str, Any] = {}
     for name, (kind, flag, metavar, help) in DATA_FLAGS.items():
         option = typer.Option(flag, metavar=metavar, help=help, rich_help_panel="How to read DATA", show_default=False)
-        annotation: Any = Annotated[Optional[kind], option]  # noqa: UP045
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        flags[name] = Annotated[Optional[kind], option]  # noqa: UP045
 
-    def with_options(**arguments: Any) -> None:
-        options = {name: arguments.pop(name) for name in DATA_FLAGS}
-        given = {name: value for name, value in options.items() if value is not None}
-        for name in given.keys() & _PARSERS.keys():
-            given[name] = _PARSERS[name](given[name])
-        command(**arguments, options=given)
+    @wraps(command)
+    def given(*, options: dict[str, Any], **arguments: Any) -> None:
+        chosen = {name: value for name, value in options.items() if value is not None}
+        for name in chosen.keys() & _PARSERS.keys():
+            chosen[name] = _PARSERS[name](chosen[name])
+        command(**arguments, options=chosen)
 
-    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_options
+    return with_flags(given, "options", flags)
 
 
 def data_source(data: str, options: Mapping[str, Any]) -> "DataSource":

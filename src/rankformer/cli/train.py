@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
+from rankformer.cli.item_options import ItemsOption, read_items
 from rankformer.cli.model_options import ConfigOption, DeviceOption, ModelOption, SetOption, ThreadsOption, build_model
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_table, show_warning
 from rankformer.cli.progress import busy, progress_of
@@ -24,6 +25,7 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    items: ItemsOption = None,
     budget: Annotated[
         str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 10m.")
     ] = None,
@@ -50,6 +52,7 @@ def train(
     Examples:
         rankformer train demo --out runs/demo --set epochs=200
         rankformer train clicks.csv --out runs/clicks --user-column visitor --k-core 5 --seed 1
+        rankformer train orders.csv --out runs/shop --items products.csv
         rankformer train clicks.csv --out runs/may --split time --test-from 2026-05-01
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
     """
@@ -73,6 +76,9 @@ def train(
     wants_refit = not source.comes_split if refit is None else refit
     with busy(f"reading {source.source}"):
         parts = source.load()
+        attributes = None if items is None else read_items(items, source.item, source.title)
+        if attributes is not None:
+            attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
     if state is State.FINISHED and resume:
         folder.check_finished(learner, parts, refit)
         if not json:
@@ -89,7 +95,8 @@ def train(
         show_warning(warning)
     try:
         with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-            train_run(learner, source, parts, out, resume=resume, refit=wants_refit, on_event=on_event, stage=busy)
+            options = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
+            train_run(learner, source, parts, out, items=attributes, **options)
     except KeyboardInterrupt:
         raise Interrupted(_how_to_continue(folder, overwrite)) from None
     _show_run(out, learner.recommender, "trained", json, warnings)
@@ -136,6 +143,12 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool,
         show(f"refitted on all {refit['interactions']:,} interactions{chosen}; the metrics are from before that")
     if blend is not None:
         _show_blend(blend)
+    if recommender.items is not None:
+        names = ", ".join(recommender.items.columns) or "none"
+        show(f"attributes of items: {names}")
+    cold = recommender.cold_items
+    if cold is not None:
+        show(f"{len(cold.items):,} items without interactions: {cold.rule or 'by attributes'}")
     user = shlex.quote(str(recommender.user_ids.ids[0].as_py()))
     show(f"saved in {folder}", f"lists:  rankformer recommend {shlex.quote(str(folder))} --user {user}")
 

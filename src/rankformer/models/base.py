@@ -6,21 +6,21 @@ from dataclasses import replace
 from inspect import Parameter, Signature
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.fitting import TrainingData, fit
+from rankformer.runs.fitting import ItemData, TrainingData, fit
 from rankformer.runs.progress import fit_progress
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.explanation import Explanation
 from rankformer.scoring.recommendations import Recommendations
-from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.recommender import ListFilters, Recommender
 from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState
 
@@ -186,9 +186,17 @@ class Model(ABC):
         """Return the score of an item as a sum over a user's history, or a new user's: see `Recommender.explain`."""
         return self.recommender.explain(user, item, history=history)
 
-    def similar_items(self, item: Any, k: int = 10) -> Recommendations:
+    def similar_items(self, item: Any, k: int = 10, **filters: Unpack[ListFilters]) -> Recommendations:
         """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
-        return self.recommender.similar_items(item, k)
+        return self.recommender.similar_items(item, k, **filters)
+
+    def use_items(self, items: ItemData) -> Self:
+        """Take titles and attributes of items (`rankformer.Items`) into the fitted model, and return the model itself.
+
+        Lists show and filter by them, and items without interactions join by their attributes.
+        """
+        self._recommender = self.recommender.with_items(items)
+        return self
 
     def parameters(self) -> dict[str, Tensor]:
         """Return what was learned, by name; empty for methods that have nothing beyond the scorer."""

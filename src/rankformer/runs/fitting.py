@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.items import Items
 from rankformer.errors import IgnoredWeightsWarning, RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator, make_weigher
@@ -23,6 +24,7 @@ from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState
 
 TrainingData = Interactions  # what models learn from
+ItemData = Items  # what models may be told about items
 
 
 class Learner(Protocol):
@@ -44,6 +46,9 @@ class Learner(Protocol):
 
     @property
     def save(self) -> Callable[..., None]: ...
+
+    @property
+    def use_items(self) -> Callable[[Items], Any]: ...
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer: ...
 

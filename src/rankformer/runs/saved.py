@@ -5,7 +5,8 @@
     embeddings.safetensors   the tensors of the scorer: users (n, d), items (m, d) and fold_in.*, or those of another
                              kind; the learned parameters as network.*
     users.parquet            raw user ids, position = index
-    items.parquet            raw item ids, position = index, and titles if known
+    items.parquet            raw item ids, position = index, titles if known, attributes as attribute.NAME; then items
+                             without an index of their own (`new`), and how cold items are scored
     history.parquet          known interactions by index: user, item, part, whether it was fitted if not all were, and
                              what each counts if the method used weights
     evaluation.parquet       the lists that were evaluated on the test part, if any were
@@ -26,15 +27,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.items import Items
 from rankformer.errors import DataError, RunFolderError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.evaluation.metrics import parse_metrics
@@ -45,9 +49,11 @@ from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
 from rankformer.runs.manifest import EVALUATION, FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
 from rankformer.runs.training_log import read_log
+from rankformer.scoring.cold_items import ColdItems
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
+_ATTRIBUTE = "attribute."  # what the names of attributes begin with in items.parquet
 _SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
 
 
@@ -122,10 +128,7 @@ def save_run(folder: Path, run: Run) -> None:
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
     _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
-    items = {"id": recommender.item_ids.ids}
-    if recommender.titles is not None:
-        items["title"] = recommender.titles
-    _write_table(folder / "items.parquet", items)
+    _write_table(folder / "items.parquet", _item_columns(recommender))
     _write_table(folder / "history.parquet", _history_columns(recommender))
     if run.lists is not None:
         flat = pa.array(run.lists.astype(np.int32).ravel())
@@ -166,24 +169,35 @@ def load_run(folder: Path) -> Run:
     with _reading(folder / "users.parquet") as path:
         user_ids = IdMap(_read_table(path)["id"].combine_chunks())
     with _reading(folder / "items.parquet") as path:
-        items = _read_table(path)
-        item_ids, titles = IdMap(items["id"].combine_chunks()), _titles_of(items)
-    with _reading(folder / "history.parquet") as path:
         table = _read_table(path)
-        indices = [table[name].combine_chunks() for name in ("user", "item")]
+        items = _items_of(table)
+        is_new = _flags(table, "new")
+        known = len(table) - int(is_new.sum())
+        if is_new[:known].any():
+            raise DataError("items without an index of their own must come last")
+        item_ids = items.ids if known == len(table) else IdMap(items.ids.ids.slice(0, known))
+        titles = None if items.titles is None else items.titles.slice(0, known)
+    with _reading(folder / "history.parquet") as path:
+        pairs_table = _read_table(path)
+        indices = [pairs_table[name].combine_chunks() for name in ("user", "item")]
         if not all(pa.types.is_integer(column.type) for column in indices):
             raise DataError("indices must be integers")
-        users, items = (column.to_numpy(zero_copy_only=False) for column in indices)
+        users, chosen = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
-        extra = {label: table[label].to_numpy() for label in ("part", "fitted") if label in table.column_names}
-        labels, weights = _checked(extra, "part", np.int8, 3), _weights_of(table)
-        said: dict[str, Any] = {"item_titles": titles, "name": name, "labels": labels, "weights": weights}
-        known = Interactions(users, items, user_ids, item_ids, **said)
+        extra = {
+            label: pairs_table[label].to_numpy() for label in ("part", "fitted") if label in pairs_table.column_names
+        }
+        labels, weights = _checked(extra, "part", np.int8, 3), _weights_of(pairs_table)
+        described: dict[str, Any] = {"item_titles": titles, "name": name, "labels": labels, "weights": weights}
+        whole = Interactions(users, chosen, user_ids, item_ids, **described)
         fitted = _checked(extra, "fitted", np.bool_, 2)
-        history = known if fitted is None else known.rows(fitted)
+        history = whole if fitted is None else whole.rows(fitted)
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
-        recommender = Recommender(scorer, user_ids, item_ids, history, known=known)
+        recommender = Recommender(scorer, user_ids, item_ids, history, known=whole)
+    if items.attributes.num_columns or known < len(items):
+        with _reading(folder / "items.parquet") as path:
+            recommender = replace(recommender, items=items, cold_items=_cold_of(_read_table(path), known))
     lists = None
     if has_lists:
         with _reading(folder / EVALUATION) as path:
@@ -278,6 +292,62 @@ def _weights_of(history: pa.Table) -> NDArray[np.float32] | None:
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise DataError("weights must be finite numbers above 0")
     return weights
+
+
+def _item_columns(recommender: Recommender) -> dict[str, pa.Array]:
+    """Return the columns of items.parquet."""
+    columns, known = {"id": recommender.catalogue.ids}, len(recommender.item_ids)
+    if recommender.titles is not None:
+        columns["title"] = recommender.titles
+    if recommender.items is not None:
+        columns |= {f"{_ATTRIBUTE}{name}": values for name, values in recommender.items.columns.items()}
+    if len(recommender.catalogue) > known:
+        columns["new"] = pa.array(np.arange(len(recommender.catalogue)) >= known)
+    cold = recommender.cold_items
+    if cold is not None:
+        counts = np.zeros(len(recommender.catalogue), dtype=np.int32)
+        counts[cold.items] = np.diff(cold.weights.indptr)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+        columns["cold"] = pa.array(recommender.is_cold)
+        for name, values in (("neighbours", cold.weights.indices), ("weights", cold.weights.data)):
+            columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+    return columns
+
+
+def _items_of(table: pa.Table) -> Items:
+    """Return the items in items.parquet."""
+    names = [name for name in table.column_names if name.startswith(_ATTRIBUTE)]
+    attributes = pa.table({name.removeprefix(_ATTRIBUTE): table[name] for name in names})
+    return Items(IdMap(table["id"].combine_chunks()), attributes, _titles_of(table))
+
+
+def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Return a column of booleans without gaps; one that is missing is all false."""
+    if name not in table.column_names:
+        return np.zeros(len(table), dtype=np.bool_)
+    if not pa.types.is_boolean(table[name].type) or table[name].null_count:
+        raise DataError(f"{name} must be true or false for every item; found {table[name].type}")
+    flags: NDArray[np.bool_] = table[name].to_numpy()
+    return flags
+
+
+def _cold_of(table: pa.Table, known: int) -> ColdItems | None:
+    """Return how cold items are scored, every index checked."""
+    if "cold" not in table.column_names:
+        return None
+    items = np.flatnonzero(_flags(table, "cold"))
+    lists = [table[name].combine_chunks() for name in ("neighbours", "weights")]
+    for column, holds in zip(lists, (pa.types.is_integer, pa.types.is_floating), strict=True):
+        if not (pa.types.is_list(column.type) and holds(column.type.value_type)) or column.flatten().null_count:
+            raise DataError(f"neighbours and weights of cold items must be lists of numbers; found {column.type}")
+    counts = [pc.list_value_length(each).to_numpy(zero_copy_only=False) for each in lists]
+    neighbours, weights = (pc.list_flatten(each).to_numpy(zero_copy_only=False) for each in lists)
+    if not np.array_equal(*counts) or counts[0].sum() != counts[0][items].sum():
+        raise DataError("neighbours and weights of cold items do not match")
+    if len(neighbours) and not (neighbours.min() >= 0 and neighbours.max() < known):
+        raise DataError(f"neighbours of cold items must lie in 0..{known - 1}")
+    offsets = np.concatenate([[0], np.cumsum(counts[0][items])])
+    return ColdItems(items, csr_array((weights.astype(np.float32), neighbours, offsets), shape=(len(items), known)))
 
 
 def _read_table(path: Path) -> pa.Table:

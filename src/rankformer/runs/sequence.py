@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rankformer.data.interactions import Parts
+from rankformer.data.items import Items
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
@@ -93,6 +94,7 @@ def train_run(
     parts: Parts,
     folder: Path,
     *,
+    items: Items | None = None,
     resume: bool = False,
     refit: bool = False,
     on_event: Callable[[Event], None] | None = None,
@@ -102,7 +104,8 @@ def train_run(
 
     A refit learns again from all parts, with what validation chose held fixed. What is saved is the refitted model with
     the metrics of the one before; the outcome and `model` stay those before. Its events have those choices under
-    `refit`. Resuming takes the finished fit from its last checkpoint and continues the refit from its own.
+    `refit`. Resuming takes the finished fit from its last checkpoint and continues the refit from its own. Titles and
+    attributes of `items` are kept in the run.
     """
     outcome = fit_and_evaluate(model, parts, folder=folder, resume=resume, on_event=on_event, stage=stage)
     data, whole, final, said = describe_data(source, parts), parts.whole, model, None
@@ -117,6 +120,9 @@ def train_run(
         final.log = model.log
         seconds = round(time.perf_counter() - started, 3)
         said = {"interactions": len(whole), **choices, "seconds": seconds, "metrics": "before the refit"}
+    if items is not None:
+        with stage("items"):
+            final.use_items(items)
     with stage("saving"):
         final.save(folder, data=data, evaluation=outcome.evaluation, known=whole, refit=said)
     return outcome, data

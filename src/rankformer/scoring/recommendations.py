@@ -20,7 +20,8 @@ class Recommendations:
     """Ranked lists, one row per item: whom it is for, the item, its score, its rank from 1, and a title if known.
 
     Attributes:
-        table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items.
+        table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items;
+            then the attributes of items, and `cold` where some may have no interactions.
         unknown_items: for lists from histories, the raw ids of each that the model does not know and ignored.
         fallbacks: whom popularity answered because the model knows nothing of theirs.
     """

@@ -153,7 +153,7 @@ async def recommend(service: Service, model: ServedModel, user: int | str, query
     fallback = model.fallback(index)
     if fallback is not None and query.fallback == "none":
         raise unknown("user", name)
-    items = await service.users.submit((model, service.options(model.items.find_text, query)), index)
+    items = await service.users.submit((model, await service.options(model.items.find_text, query)), index)
     return {"user_id": name, "items": items, "fallback": fallback}
 
 
@@ -163,7 +163,7 @@ async def recommend_batch(service: Service, model: ServedModel, body: schemas.Ba
 
     With `"fallback": "none"` they get an error in place of a list.
     """
-    options = service.options(model.items.find, body)
+    options = await service.options(model.items.find, body)
     if len(body.users) * body.k > service.settings.max_batch_items:
         raise invalid(f"users times k may be at most {service.settings.max_batch_items}; ask in several batches")
     found = [model.users.find(user) for user in body.users]
@@ -188,8 +188,8 @@ def _batch(model: ServedModel, body: schemas.BatchRequest, found: list[int], opt
 @_route("POST", "/v1/recommend:session", "lists", "A new user", schemas.SessionAnswer, 404, 429, 501)
 async def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
     """The list of someone who was not in the training data, from the items they have."""
-    options = service.options(model.items.find, body)
-    known, missing = service.split("item", model.items.find, body.history)
+    options = await service.options(model.items.find, body)
+    known, missing = service.split("item", model.find_warm, body.history)
     if not known and body.fallback == "none":
         raise ApiError(404, "unknown_item", "the model knows none of these items")
     return {**await service.run(model.session, known, options), "unknown_items": missing}
@@ -198,7 +198,8 @@ async def recommend_session(service: Service, model: ServedModel, body: schemas.
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
 async def similar(service: Service, model: ServedModel, item: int, query: schemas.SimilarQuery) -> Document:
     """The items whose embeddings have the highest cosine with that of an item."""
-    return {**model.titled(item), "items": await service.run(model.similar, item, query.k)}
+    options = await service.options(model.items.find_text, query)
+    return {**model.titled(item), "items": await service.run(model.similar, item, options)}
 
 
 @_route("GET", "/v1/explain/{user}/{item}", "reasons", "Explanation for a user", schemas.ExplainAnswer, 404, 429, 501)
@@ -214,7 +215,7 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
 async def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
     """The contribution of each item of a new user's history to the score of an item, largest first."""
     item = service.known("item", model.items.find, body.item)
-    known, _ = service.split("item", model.items.find, body.history)
+    known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
     return await service.run(model.explain, item, None, known)
@@ -231,7 +232,7 @@ async def users(service: Service, model: ServedModel, query: schemas.SearchQuery
 async def history(service: Service, model: ServedModel, user: int, query: schemas.HistoryQuery) -> Document:
     """The items a user is known to have, in the order of the interaction log."""
     items = await service.run(model.history, user)
-    entries = [model.titled(item) for item in items[: query.limit]]
+    entries = model.described(items[: query.limit])
     return {"user_id": model.users.values[user], "count": len(items), "items": entries}
 
 
@@ -239,7 +240,8 @@ async def history(service: Service, model: ServedModel, user: int, query: schema
 async def items(service: Service, model: ServedModel, query: schemas.SearchQuery) -> Document:
     """Items whose id or title contains a string, popular ones first."""
     found = await service.run(model.items.search, query.query, query.limit)
-    return {"items": [{**model.titled(item), "count": int(model.items.counts[item])} for item in found]}
+    entries = zip(model.described(found), found, strict=True)
+    return {"items": [{**entry, "count": int(model.items.counts[item])} for entry, item in entries]}
 
 
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)
