@@ -74,6 +74,9 @@ class EASE(ClosedFormModel):
         super().__init__(**settings)
 
     @kept_memory()
+    def operations(self, graph: BipartiteGraph) -> float:
+        return float(min(graph.num_users, graph.num_items)) ** 2 * graph.num_items
+
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
         settings = self.settings
         self._check_memory(graph)
