@@ -2,9 +2,10 @@
 
 Each method names these settings with a short ladder of values (`Model.ladder`) and what makes a fit cheaper
 (`Model.fidelity`: the number of epochs or iterations). All combinations are fitted at a quarter of the full fidelity,
-those nearest to the defaults first, and the best quarter of them at full fidelity; a method without a cheaper fit varies one setting after the other instead. The
-defaults always take part at full fidelity, so that the result is never worse than they are. `rankformer tune --budget`
-and the blend search this way. (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification", AISTATS 2016.)
+those nearest to the defaults first, and the best quarter of them at full fidelity; a method without a cheaper fit
+varies one setting after the other instead. The defaults always take part at full fidelity, so that the result is never
+worse than they are. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar, "Non-stochastic
+Best Arm Identification and Hyperparameter Optimization", AISTATS 2016.)
 """
 
 import math
