@@ -34,7 +34,7 @@ from rankformer.training.context import Event, FitContext, TrainingState
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
-MOST_OPERATIONS = 2e12  # of a member that is solved: seconds on two cores
+MOST_OPERATIONS = 6e11  # of a member that is solved: seconds on two cores
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
 FAILURES = (ConfigError, TrainingError, MemoryError)  # of a member, which the blend does without

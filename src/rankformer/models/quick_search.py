@@ -3,9 +3,9 @@
 Each method names these settings with a short ladder of values (`Model.ladder`) and what makes a fit cheaper
 (`Model.fidelity`: the number of epochs or iterations). All combinations are fitted at a quarter of the full fidelity,
 those nearest to the defaults first, and the best quarter of them at full fidelity; a method without a cheaper fit
-varies one setting after the other instead. The defaults always take part at full fidelity, so that the result is never
-worse than they are. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar, "Non-stochastic
-Best Arm Identification and Hyperparameter Optimization", AISTATS 2016.)
+varies one setting after the other instead. What makes a fit dearer comes last (`Model.late_ladder`). The defaults
+always take part at full fidelity, so that the result is never worse than they are. `rankformer tune --budget` and the
+blend search this way. (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification", AISTATS 2016.)
 """
 
 import math
@@ -56,6 +56,10 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         )  # the earlier of equals
         for _, at in ranked[: math.ceil(len(first) / SURVIVORS)]:
             _known(tried, first[-at][1], measured)
+    for name, values in method.late_ladder.items():
+        best = max(tried.values(), key=lambda each: each[0])[1]
+        for value in values if name not in fixed else ():
+            _known(tried, {**best, name: value}, measured)
     return max(tried.values(), key=lambda each: each[0])[1]
 
 
