@@ -67,7 +67,6 @@ def evaluate(
 
 def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any]) -> "Parts":
     """Return the parts of DATA, or without it those of the run's own data, which must be the same as at training."""
-    from rankformer.data.registry import DATASETS
     from rankformer.data.source import DataSource
 
     if data is not None:
@@ -76,7 +75,7 @@ def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any
         raise ConfigError(f"{folder} does not say where its data is; name it with --data DATA")
     else:
         source = DataSource(**run.data["source"])
-        if source.source not in DATASETS and not Path(source.source).exists():
+        if not source.is_there:
             raise DataError(f"the data of {folder} is no longer at {source.source}; name it with --data DATA")
     with busy(f"reading {source.source}"):
         parts = source.load()

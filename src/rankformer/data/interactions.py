@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
-from rankformer.data.columns import first_titles, join_logs, pick_columns, read_log
+from rankformer.data.columns import first_titles, join_logs, pick_columns
 from rankformer.data.id_map import IdMap
-from rankformer.data.readers.base import KNOWN_NAMES, RawTable
+from rankformer.data.location import read_logs
+from rankformer.data.readers.base import KNOWN_NAMES, RawTable, ReadOptions
 from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
 from rankformer.errors import ConfigError, DataError
 
@@ -110,34 +111,36 @@ class Interactions:
         cls,
         path: str | Path,
         *,
-        format: str | None = None,
         user: str | None = None,
         item: str | None = None,
         time: str | None = None,
         weight: str | None = None,
         title: str | None = None,
-        header: bool | None = None,
         duplicates: str = "keep",
+        **options: Any,
     ) -> "Interactions":
-        """Return the interactions in a file.
+        """Return the interactions in a file, or in several of them one after another.
 
         Args:
-            path: a csv, tsv, inter, parquet, jsonl or txt file; text may be gzipped.
-            format: format of the file when its extension does not say: see `rankformer.data.readers`.
+            path: a csv, tsv, inter, parquet, jsonl or txt file (text may be packed), a pattern such as `logs/*.csv`,
+                or the address of a database.
             user: name of the user column; when None, common names such as `user_id` are tried. A file without a
                 header has the columns "0", "1", ... of which the first is the user and the second the item.
             item: name of the item column, in the same way.
             time: name of the time column, in the same way; an empty name leaves it out. Numbers or ISO dates.
             weight: name of the weight column, in the same way.
             title: name of the column with a readable item title, in the same way.
-            header: whether the first line of a csv or tsv file names the columns; None finds out.
             duplicates: "keep" duplicate interactions, or "merge" them as `drop_duplicates` does.
+            **options: how to read it: the settings of `rankformer.data.readers.base.ReadOptions`, such as format,
+                header, delimiter, encoding, time_format, on_bad_row, query and table.
         """
         if duplicates not in ("keep", "merge"):
             raise ConfigError(f"duplicates={duplicates!r}: expected 'keep' or 'merge'")
-        path = Path(path)
+        if Path(path).is_dir():
+            raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
         names = {"user": user, "item": item, "time": time, "weight": weight, "title": title}
-        log = cls.from_logs([read_log(path, format, names, header)], name=path.name.split(".")[0])
+        logs = read_logs(str(path), ReadOptions(**options), names)
+        log = cls.from_logs([each.table for each in logs], name=Path(path).name.split(".")[0])
         return log.drop_duplicates() if duplicates == "merge" else log
 
     @classmethod
