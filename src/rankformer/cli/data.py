@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rankformer.data.registry import Dataset
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands to the application, in a panel of its help."""
     example = "Example:  rankformer data list"
     group = typer.Typer(help="List, inspect, split, convert and download data.", epilog=example)
     group.command(name="list", help=help_of(list_datasets), epilog=example)(list_datasets)
     for command in (info, split, convert, download):
         add_command(group, command)
-    app.add_typer(group, name="data")
+    app.add_typer(group, name="data", rich_help_panel=panel)
 
 
 def list_datasets(json: JsonFlag = False) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import data_source, takes_data_options
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_table, show_warning
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
@@ -24,6 +25,7 @@ def evaluate(
     mask: Annotated[str, option("train|train+valid|none", "Leave these known interactions out of lists.")] = "train",
     metrics: Annotated[str, option("NAMES", "What to measure, with commas.")] = "ndcg@20,recall@20,recall_capped@20",
     per_user: Annotated[Path | None, option("FILE", "Also write each user's values to a csv or parquet file.")] = None,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],

@@ -1,11 +1,15 @@
 """What is shown while a command works: a bar on a terminal, plain lines anywhere else; always on stderr."""
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from rankformer.cli.output import console
+from rankformer.cli.output import console, printable
+
+FIRST_LINE_AFTER = 3.0  # seconds without any output
 
 
 def on_terminal() -> bool:
@@ -14,8 +18,37 @@ def on_terminal() -> bool:
 
 
 def busy(doing: str) -> AbstractContextManager[Any]:
-    """Return a context that shows what is being done on a terminal, and nothing elsewhere."""
-    return console(stderr=True).status(doing) if on_terminal() else nullcontext()
+    """Return a context that shows what is being done: at once on a terminal, elsewhere if it takes long."""
+    return console(stderr=True).status(doing) if on_terminal() else Heartbeat(lambda: doing)
+
+
+class Heartbeat:
+    """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
+
+    Attributes:
+        doing: what is being done, as it stands now.
+        wait: seconds until the first line; each wait is twice the one before, up to a minute.
+    """
+
+    def __init__(self, doing: Callable[[], str], wait: float | None = None) -> None:
+        self.doing, self.wait = doing, FIRST_LINE_AFTER if wait is None else wait
+        self.begin = time.monotonic()
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *problem: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+    def _beat(self) -> None:
+        wait = self.wait
+        while not self.done.wait(wait):
+            wait = min(2 * wait, 60.0)
+            seconds = time.monotonic() - self.begin
+            print(f"{printable(self.doing())} ... {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -26,7 +59,8 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
     (`validates`) it does so at the epochs where they would be.
     """
     if not hasattr(settings, "epochs"):
-        yield None
+        with nullcontext() if on_terminal() else busy("fitting"):
+            yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -34,13 +68,15 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
     bar = Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True)
     task = bar.add_task("training", total=settings.epochs, status="")
     watched, metric, loss, best = on_terminal(), settings.metric, "", ""
+    latest = "training"
 
     def show_event(event: dict[str, Any]) -> None:
-        nonlocal loss, best
+        nonlocal loss, best, latest
         epoch, validation = event["epoch"], event["event"] == "validation"
         measured = f"{metric} {event[metric]:.4f}" if validation else ""
         if not validation:
             loss = f"loss {event['loss']:.4f}"
+            latest = f"training: epoch {epoch}/{settings.epochs}"
         elif event["best"]:
             best = f"best {measured} at {epoch}"
         if watched:
@@ -52,7 +88,7 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
             parts = [f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s"]
             print("  ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
-    with bar if watched else nullcontext():
+    with bar if watched else Heartbeat(lambda: latest):
         yield show_event
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
@@ -25,6 +26,10 @@ def recommend(
     k: Length = 10,
     include_seen: Annotated[bool, option("", "Also list items that the user already has.", "--include-seen")] = False,
     out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
+    to: Annotated[str | None, option("URL", "Write to a table of a PostgreSQL database instead.")] = None,
+    table: Annotated[str | None, option("NAME", "Table for --to, made if missing.")] = None,
+    overwrite: Annotated[bool, option("", "Replace the rows of the table.", "--overwrite")] = False,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """List the items that RUN ranks highest for users.
@@ -37,6 +42,7 @@ def recommend(
         rankformer recommend runs/demo --history book-020,book-037
         rankformer recommend runs/demo --users ids.txt --json
         rankformer recommend runs/demo --all -k 20 --out lists.parquet
+        rankformer recommend runs/demo --all --to postgresql://shop@db/shop --table lists --overwrite
     """
     from rankformer.data.writers import check_writable, write_table
     from rankformer.runs.saved import load_run
@@ -47,6 +53,12 @@ def recommend(
         )
     if out is not None:
         check_writable(out)
+    if (to is None) != (table is None) or (to is not None and out is not None) or (overwrite and to is None):
+        raise ConfigError("--to URL and --table NAME belong together, without --out; --overwrite is for them only")
+    if to is not None:
+        from rankformer.export.lists import check_target, write_lists
+
+        check_target(to, table or "")
     recommender = load_run(run).recommender
     asked: list[Any]
     with busy("ranking"):
@@ -61,7 +73,14 @@ def recommend(
             asked = ids.ids.to_pylist() if everyone else list(dict.fromkeys(map(ids.parse, named)))
             lists = recommender.recommend(None if everyone else asked, k, include_seen=include_seen)
     _note_gaps(lists)
-    if out is not None:
+    if to is not None:
+        with busy(f"writing {table}"):
+            write_lists(lists.to_arrow(), to, table or "", overwrite)
+        if json:
+            show_json({"table": table, "rows": len(lists)})
+        else:
+            show(f"wrote {len(lists):,} rows to the table {table}")
+    elif out is not None:
         write_table(lists.to_arrow(), out)
         if json:
             show_json({"out": str(out), "rows": len(lists)})

@@ -23,6 +23,7 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    epochs: Annotated[int | None, option("N", "Most epochs: short for --set epochs=N.", min=1)] = None,
     seed: Annotated[int | None, option("N", "Decides every random draw. Default: 0.", min=0)] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
@@ -38,7 +39,7 @@ def train(
     validation part; the test part is evaluated once, at the end. An interrupted training continues with --resume.
 
     Examples:
-        rankformer train demo --out runs/demo --set epochs=200
+        rankformer train demo --out runs/demo --epochs 200
         rankformer train clicks.csv --out runs/clicks --user-column visitor --k-core 5 --seed 1
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
     """
@@ -53,7 +54,8 @@ def train(
     source = data_source(data, {**configuration.get("data", {}), **options})
     folder = RunFolder(out)
     state = folder.claim(resume=resume, overwrite=overwrite)
-    learner = build_model(configuration, model, assignments or (), seed, device)
+    changes = [*(assignments or ()), *([] if epochs is None else [f"epochs={epochs}"])]
+    learner = build_model(configuration, model, changes, seed, device)
     with busy(f"reading {source.source}"):
         parts = source.load()
     if state is State.FINISHED and resume:

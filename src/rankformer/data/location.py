@@ -102,12 +102,14 @@ def _read_folder(folder: Path, options: ReadOptions, names: Names) -> Iterator[L
         return
     if found := find_layout(folder, options.format):
         layout, files = found
-        split = {_label_of(file): file for file in files}
-        if len(files) > 1 and not (layout.name == "recbole" and None not in split and len(split) == len(files)):
+        split = sorted((label, file) for file in files if (label := _label_of(file)) is not None)
+        labels = [label for label, _ in split]
+        if len(files) > 1 and not (len(split) == len(files) == len(set(labels)) and labels[0] == 0):
             listed = ", ".join(file.name for file in files[:4])
             raise DataError(f"{folder} has {len(files)} files of interactions ({listed}); name one of them")
-        for label, file in sorted(split.items(), key=lambda entry: entry[0] or 0):
-            yield Log(read_file(file, options.model_copy(update={"format": layout.name}), names), label)
+        options = options.model_copy(update={"format": layout.name})
+        for part, file in split or [(None, files[0])]:
+            yield Log(read_file(file, options, names), part)
         return
     files = [file for file in sorted(folder.rglob("*")) if _is_part(file, folder)]
     if not files:

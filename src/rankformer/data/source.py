@@ -27,8 +27,8 @@ def _path_text(value: Any) -> Any:
 class DataSource(ReadOptions):
     """How to get train, valid and test: everything needed to load them again, and nothing about this machine.
 
-    A password in the address of a database is used here and is part of no copy, file or message. Steps, in this order: read; merge duplicates (within each part of split data); drop light interactions; k-core;
-    split.
+    A password in the address of a database is used here and is part of no copy, file or message. Steps, in this order:
+    read; merge duplicates (within each part of split data); drop light interactions; k-core; split.
     """
 
     source: Annotated[str, BeforeValidator(_path_text)] = Field(min_length=1)

@@ -5,8 +5,8 @@
     parquet jsonl    typed columns, ids keep their type
     txt              `user item` lines ("pairs") or adjacency lists, inferred from the lines (see `lines`)
 
-Text may be packed (`.gz`, `.zst`, or a `.zip` with one file). Delimiter and encoding are detected or stated. In text, an
-id column becomes int64 only if every value is written exactly as its integer is; `007` keeps a column of strings.
+Text may be packed (`.gz`, `.zst`, or a `.zip` with one file); delimiter and encoding are detected or stated. In text,
+an id column becomes int64 only if every value is written exactly as its integer is; `007` keeps a column of strings.
 """
 
 import zlib

@@ -88,7 +88,9 @@ class ReadOptions(Settings):
                 "".encode(encoding)
                 encoding = codecs.lookup(encoding).name
         except (LookupError, ValueError):
-            raise ConfigError(f"encoding={encoding!r} is unknown; expected utf-8, latin-1, utf-16 or the like") from None
+            raise ConfigError(
+                f"encoding={encoding!r} is unknown; expected utf-8, latin-1, utf-16 or the like"
+            ) from None
         return None if encoding == "utf-8" else encoding
 
 
@@ -118,6 +120,9 @@ class BadRows:
         logger.warning("%s; the first: %s; %s", line, self.examples[0] if self.examples else "unknown", where)
 
 
+_DEFAULTS = ReadOptions()
+
+
 @dataclass(frozen=True)
 class RawTable:
     """A table as read.
@@ -137,7 +142,7 @@ class RawTable:
     locate: Callable[[int], str] = lambda row: f"row {row + 1}"
     is_text: bool = False
     has_header: bool = True
-    options: ReadOptions = ReadOptions()
+    options: ReadOptions = _DEFAULTS
     bad: BadRows = field(default_factory=BadRows)
 
 
@@ -159,7 +164,7 @@ class InputFile:
     """
 
     path: Path
-    options: ReadOptions = ReadOptions()
+    options: ReadOptions = _DEFAULTS
     label: str = ""
 
     @property

@@ -129,7 +129,9 @@ def _records(file: InputFile, delimiter: str, quoted: bool, strict: bool = False
     try:
         with file.open(several) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
             quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-            reader = csv.reader(text, delimiter=UNIT_SEPARATOR if several else delimiter, quoting=quoting, strict=strict)
+            reader = csv.reader(
+                text, delimiter=UNIT_SEPARATOR if several else delimiter, quoting=quoting, strict=strict
+            )
             for row in reader:
                 if row:
                     yield begin, row
@@ -140,9 +142,8 @@ def _records(file: InputFile, delimiter: str, quoted: bool, strict: bool = False
             found = f"a quote opened after line {last} is never closed; close it, or double it inside a cell"
             raise DataError(f"{file.name}: {found}") from None
         if not strict:  # which would also refuse a stray quote inside a cell
-            raise DataError(
-                f"{file.name} is not a table: {problem}; expected rows separated by {delimiter!r}, or another --delimiter"
-            ) from None
+            found = f"{file.name} is not a table: {problem}; expected rows separated by {delimiter!r}"
+            raise DataError(f"{found}, or another --delimiter") from None
     finally:
         csv.field_size_limit(limit)
 

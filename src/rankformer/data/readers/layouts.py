@@ -1,9 +1,9 @@
 """Published datasets as they are unpacked: which file has the interactions, its columns, and where titles are.
 
-    recbole      X.inter, or X.train.inter, X.valid.inter and X.test.inter; titles in X.item
-    movielens    u.data and u.item (100K); ratings.dat and movies.dat (1M, 10M); ratings.csv and movies.csv (20M and later)
-    amazon       reviews of 2014 to 2023 as JSON lines or csv; titles in meta_*
-    yelp         yelp_academic_dataset_review.json; titles in yelp_academic_dataset_business.json
+recbole      X.inter, or X.train.inter, X.valid.inter and X.test.inter; titles in X.item
+movielens    u.data and u.item (100K); ratings.dat and movies.dat (1M, 10M); ratings.csv and movies.csv (20M and later)
+amazon       reviews of 2014 to 2023 as JSON lines or csv; titles in meta_*
+yelp         yelp_academic_dataset_review.json; titles in yelp_academic_dataset_business.json
 """
 
 from collections.abc import Mapping

@@ -31,7 +31,8 @@ _PASSWORD = re.compile(r"^(\w+://[^:/@?]*):(.*)@")  # greedy: a password may hol
 _PARAMETER = re.compile(r"([?&])([^=&]*(?:password|secret|token|key|sig|credential|passfile)[^=&]*)=([^&]*)", re.I)
 _BATCH = 65_536
 _SQLITE_TABLES = "select name from sqlite_master where type in ('table', 'view') order by 1"
-_OTHER_TABLES = """select case when table_schema in ('public', 'main') then '' else table_schema || '.' end || table_name
+_OTHER_TABLES = """
+select case when table_schema in ('public', 'main') then '' else table_schema || '.' end || table_name
 from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') order by 1"""
 # PostgreSQL's type numbers -> how its csv is read; other types stay as they are written.
 _POSTGRES_TYPES = {
@@ -239,7 +240,9 @@ def _or_own(problem: Exception, source: str) -> Exception:
     """Return an error of ours as it is, and any other as one that says that the rows cannot be used."""
     if isinstance(problem, DataError | ConfigError):
         return problem
-    return DataError(f"{redact(source)}: rows cannot be read ({without_secrets(problem, source)}); cast them in --query")
+    return DataError(
+        f"{redact(source)}: rows cannot be read ({without_secrets(problem, source)}); cast them in --query"
+    )
 
 
 def _existing(source: str) -> Path:

@@ -31,9 +31,7 @@ def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
     except (pa.ArrowException, OSError, ValueError) as problem:
         if isinstance(problem, DataError):
             raise
-        raise DataError(
-            f"{file.name} is not a readable Parquet file ({clip(str(problem))}); write it again"
-        ) from None
+        raise DataError(f"{file.name} is not a readable Parquet file ({clip(str(problem))}); write it again") from None
     if rows == 0:
         raise DataError(f"{file.name} has no rows; expected one row per interaction")
     if not needed:  # a table without columns has no rows either
