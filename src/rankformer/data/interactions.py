@@ -162,6 +162,47 @@ class Interactions:
         return cls.from_arrow(frame.to_arrow(), **columns)
 
     @classmethod
+    def of(cls, data: Any, **columns: Any) -> "Interactions":
+        """Return interactions of whatever holds them: a frame, an Arrow table, a scipy matrix, a path, or themselves.
+
+        Args:
+            data: a pandas or polars frame or another table that Arrow can read, a scipy sparse matrix of users by
+                items, the path of a file, or `Interactions`.
+            **columns: names of the columns: user=, item=, time=, weight=, title=; guessed by name without them.
+        """
+        return cls.parts_of([data], **columns)[0]
+
+    @classmethod
+    def parts_of(cls, parts: Sequence[Any], **columns: Any) -> "list[Interactions]":
+        """Return several of what `of` takes; tables among them share one map of users and one of items."""
+        given = {role: name for role, name in columns.items() if name is not None}
+        tables = [_table_of(part) for part in parts]
+        frames = [table for table in tables if table is not None]
+        if frames and len(frames) < len(parts):
+            raise ConfigError("train and valid are of different kinds; pass two tables, or the two parts of a split")
+        if frames:
+            for role in given.keys() - KNOWN_NAMES.keys():
+                raise ConfigError(f"{role}=... is unknown; expected {', '.join(KNOWN_NAMES)}")
+            whole = cls.from_logs([pick_columns(RawTable(table), given) for table in frames])
+            ends = np.cumsum([len(table) for table in frames])
+            return [whole.rows(np.arange(end - len(table), end)) for table, end in zip(frames, ends, strict=True)]
+        found = []
+        for part in parts:
+            if given and not isinstance(part, str | Path):
+                raise ConfigError(f"{min(given)}=... names a column of a table or file, and this is {_kind(part)}")
+            if isinstance(part, str | Path):
+                part = cls.read(part, **given)
+            elif hasattr(part, "tocsr"):
+                part = cls.from_csr(part)
+            if not isinstance(part, cls):
+                raise ConfigError(
+                    f"{_kind(part)} is not a log; expected Interactions, a pandas or polars frame, an Arrow table, "
+                    "a scipy sparse matrix or the path of a file"
+                )
+            found.append(part)
+        return found
+
+    @classmethod
     def from_csr(
         cls, matrix: Any, user_ids: Sequence[Any] | None = None, item_ids: Sequence[Any] | None = None
     ) -> "Interactions":
@@ -287,6 +328,21 @@ class Interactions:
     def to_pandas(self) -> Any:
         """Return the table of `to_arrow` as a pandas frame."""
         return self.to_arrow().to_pandas()
+
+
+def _table_of(data: Any) -> pa.Table | None:
+    """Return a frame or table as an Arrow table; None if it is neither."""
+    if isinstance(data, pa.Table):
+        return data
+    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
+        return pa.table(data)
+    return None
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__.split('.')[0]}.{type(value).__name__}".removeprefix("builtins.")
 
 
 class Parts(NamedTuple):

@@ -97,19 +97,20 @@ def _read_stdin(options: ReadOptions, names: Names) -> RawTable:
 def _read_folder(folder: Path, options: ReadOptions, names: Names) -> Iterator[Log]:
     parts = _part_files(folder)
     if 0 in parts:
-        for label, file in parts.items():
-            yield Log(read_file(file, options, names), label)
+        for part, file in parts.items():
+            yield Log(read_file(file, options, names), part)
         return
     if found := find_layout(folder, options.format):
         layout, files = found
-        split = sorted((label, file) for file in files if (label := _label_of(file)) is not None)
-        labels = [label for label, _ in split]
-        if len(files) > 1 and not (len(split) == len(files) == len(set(labels)) and labels[0] == 0):
+        split = {label: file for file in files if (label := _label_of(file)) is not None}
+        if len(files) > 1 and not (len(split) == len(files) and 0 in split):
             listed = ", ".join(file.name for file in files[:4])
             raise DataError(f"{folder} has {len(files)} files of interactions ({listed}); name one of them")
         options = options.model_copy(update={"format": layout.name})
-        for part, file in split or [(None, files[0])]:
-            yield Log(read_file(file, options, names), part)
+        if len(files) == 1:
+            yield Log(read_file(files[0], options, names))
+        for part in sorted(split) if len(files) > 1 else ():
+            yield Log(read_file(split[part], options, names), part)
         return
     files = [file for file in sorted(folder.rglob("*")) if _is_part(file, folder)]
     if not files:

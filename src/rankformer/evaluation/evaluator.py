@@ -116,7 +116,7 @@ def evaluate(
 
     Args:
         model: a fitted model, or a recommender.
-        test: the interactions to be found.
+        test: the interactions to be found: `Interactions`, a frame, or whatever else `Interactions.of` takes.
         metrics: names such as "ndcg@20".
         train: the training interactions; the model's own history by default.
         valid: the validation interactions, needed only for mask="train+valid".
@@ -134,6 +134,7 @@ def evaluate(
     if mask == "train+valid" and valid is None:
         raise ConfigError("mask='train+valid' needs the validation part; pass valid=..., or use mask='train'")
     recommender = model if isinstance(model, Recommender) else model.recommender
+    test = Interactions.of(test)
     truth = GroundTruth.of(test, recommender.user_ids, recommender.item_ids)
     learned_from = recommender.history if train is None else train
     trained = recommender.seen if train is None else seen_by(recommender, train)

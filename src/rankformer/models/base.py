@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.fitting import TrainingData, fit
+from rankformer.runs.fitting import fit, interactions_of
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
@@ -103,22 +103,27 @@ class Model(ABC):
 
     def fit(
         self,
-        train: TrainingData,
-        valid: TrainingData | None = None,
+        train: Any,
+        valid: Any = None,
         *,
         run_folder: str | PathLike[str] | None = None,
         resume: bool = False,
         on_event: Callable[[Event], None] | None = None,
+        **columns: str | None,
     ) -> Self:
         """Learn from the training part and return the model itself.
 
         Args:
-            train: interactions to learn from.
-            valid: interactions that choose the best epoch, over the same id maps; empty counts as none.
+            train: interactions to learn from: `Interactions`, a pandas or polars frame, or whatever else
+                `Interactions.of` takes.
+            valid: interactions that choose the best epoch, of the same kind; empty counts as none.
             run_folder: where training log and checkpoints go; without it nothing is written.
             resume: continue from the checkpoint in `run_folder`, if there is one.
             on_event: called with each event of the training log, for progress displays.
+            **columns: of a frame or table: user=, item=, time=, weight=, title=; guessed by name without them.
         """
+        train, *rest = interactions_of([train] if valid is None else [train, valid], **columns)
+        valid = rest[0] if rest else None
         folder = Path(run_folder) if run_folder is not None else None
         self._recommender, self.log = fit(self, train, valid, folder=folder, resume=resume, on_event=on_event)
         return self
