@@ -48,7 +48,9 @@ class IdMap:
         """Return the same as `encode` without ever holding a string per row."""
         codes = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in values.chunks)])
         dictionary = values.chunk(0).dictionary if values.num_chunks else pa.array([], values.type.value_type)
-        used = np.unique(codes)
+        is_used = np.zeros(len(dictionary), dtype=np.bool_)
+        is_used[codes] = True
+        used = np.flatnonzero(is_used)
         ids = dictionary.take(pa.array(used))
         order = pc.sort_indices(ids)
         rank = np.zeros(len(dictionary), dtype=np.int32)

@@ -7,14 +7,16 @@ import logging
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from rankformer.errors import ConfigError, DataError
@@ -27,6 +29,7 @@ logger = logging.getLogger("rankformer.data")
 BLOCK_BYTES = 8 << 20
 # Packed files may unpack to this much whatever their ratio, since a small file of zeros harms nobody.
 FREE_BYTES = 64 << 20
+_NO_STRINGS = pa.array([], pa.string())
 PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\x03\x04"}  # by how the bytes begin
 SHOWN_BAD_ROWS = 100
 DELIMITER_WORDS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "pipe": "|"}
@@ -352,18 +355,61 @@ def with_unread(table: pa.Table, names: list[str]) -> pa.Table:
     return pa.table([table[name] if name in read else pa.nulls(table.num_rows) for name in names], names=names)
 
 
-def collect(batches: Iterator[pa.RecordBatch], name: str, options: ReadOptions) -> pa.Table:
-    """Return batches as one table in which a string is held once for every batch that has it."""
+class _Strings:
+    """The distinct strings of a column so far."""
+
+    def __init__(self) -> None:
+        self.values = _NO_STRINGS
+
+    def encode(self, column: pa.Array) -> pa.DictionaryArray:
+        """Return each string by its position among the distinct ones, which are not attached: they will be more."""
+        local = column if column.type == ENCODED else column.dictionary_encode()
+        positions = pc.index_in(local.dictionary, value_set=self.values).fill_null(-1).to_numpy().copy()
+        new = positions < 0
+        positions[new] = np.arange(len(self.values), len(self.values) + new.sum())
+        self.values = pa.concat_arrays([self.values, local.dictionary.filter(pa.array(new))])
+        return pa.DictionaryArray.from_arrays(pa.array(positions).take(local.indices), _NO_STRINGS, safe=False)
+
+
+def collect(batches: Iterable[pa.RecordBatch], name: str, options: ReadOptions) -> pa.Table:
+    """Return batches as one table that holds each distinct string of a column once, and nothing of the batches."""
+    strings: dict[str, _Strings] = {}
     tables: list[pa.Table] = []
     rows = 0
-    for batch in batches:
-        rows += batch.num_rows
-        check_rows(rows, name, options)
-        tables.append(pa.table([_compact(column) for column in batch.columns], names=batch.schema.names))
     try:
-        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+        for group in _grouped(batches):
+            rows += sum(batch.num_rows for batch in group)
+            check_rows(rows, name, options)
+            columns = {}
+            for position, (column, kind) in enumerate(zip(group[0].schema.names, group[0].schema.types, strict=True)):
+                # Copied, since a view of one column would keep the whole batch in memory.
+                values = pa.concat_arrays([batch.column(position) for batch in group] + [pa.array([], kind)])
+                is_text = pa.types.is_string(kind) or kind == ENCODED
+                columns[column] = strings.setdefault(column, _Strings()).encode(values) if is_text else values
+            tables.append(pa.table(columns))
+        table = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
     except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
         raise DataError(f"{name} mixes types in a column: {clip(str(problem), 120)}; use one type") from None
+    for column, found in strings.items():
+        indices = pa.concat_arrays([chunk.indices for chunk in table[column].chunks])
+        whole = pa.DictionaryArray.from_arrays(indices, found.values)
+        table = table.set_column(table.schema.get_field_index(column), column, whole)
+    return table
+
+
+def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches of one schema in groups of half a million rows or 64 MB, since every group costs a hash table."""
+    group: list[pa.RecordBatch] = []
+    for batch in batches:
+        if group and batch.schema != group[0].schema:
+            yield group
+            group = []
+        group.append(batch)
+        if sum(each.num_rows for each in group) >= 1 << 19 or sum(each.nbytes for each in group) >= 64 << 20:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def check_rows(rows: int, name: str, options: ReadOptions) -> None:
@@ -371,10 +417,6 @@ def check_rows(rows: int, name: str, options: ReadOptions) -> None:
     if rows > options.max_rows:
         found = f"{name} has more than {options.max_rows:,} rows"
         raise DataError(f"{found}; raise the limit with --max-rows if it is meant to")
-
-
-def _compact(column: pa.Array) -> pa.Array:
-    return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
 def clip(text: str, limit: int = 60) -> str:

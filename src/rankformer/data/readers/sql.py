@@ -10,7 +10,6 @@ What is secret in an address never leaves this module: `redact` takes it out of 
 import io
 import re
 import sqlite3
-import warnings
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
@@ -61,10 +60,11 @@ def without_secrets(text: object, source: str) -> str:
     """Return an error's text on one line, with whatever is secret in an address replaced by ***."""
     secrets = [found[2] for found in _PASSWORD.finditer(source)] + [found[3] for found in _PARAMETER.finditer(source)]
     # An @ or / that was not escaped cuts a password in pieces, any of which an error may quote.
-    pieces = {piece for secret in secrets for piece in (secret, *re.split(r"[@/:#?%]", secret)) if len(piece) > 2}
+    cuts = [(secret, found.span()) for secret in secrets for found in re.finditer(r"[@/:#?%]", secret)]
+    pieces = {*secrets, *(piece for secret, (begin, end) in cuts for piece in (secret[:begin], secret[end:]))}
     line = " ".join(str(text).split())
     for piece in sorted(pieces, key=len, reverse=True):
-        line = line.replace(piece, "***")
+        line = line.replace(piece, "***") if len(piece) > 2 else line
     return clip(line, 300)
 
 
@@ -164,7 +164,7 @@ class _DuckDB:
         return list(self.connection.sql(query).columns)
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        yield from self.connection.sql(query).to_arrow_reader(_BATCH * 4)
+        yield from self.connection.sql(query).to_arrow_reader(_BATCH * 8)
 
 
 class _SQLite:
@@ -175,7 +175,7 @@ class _SQLite:
         return [row[0] for row in self.connection.execute(_SQLITE_TABLES)]
 
     def columns(self, query: str) -> list[str]:
-        return [column[0] for column in self.connection.execute(f"select * from ({query}) limit 0").description]
+        return [column[0] for column in self.connection.execute(query).description or ()]
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         cursor = self.connection.execute(query)
@@ -214,7 +214,8 @@ def _duckdb(source: str) -> Iterator[_DuckDB]:
             connection = duckdb.connect()
         else:
             connection = duckdb.connect(str(_existing(source)), read_only=True)
-        with closing(connection), warnings.catch_warnings():
+        with closing(connection):
+            connection.execute("set enable_progress_bar = false")  # stdout is for the command's own output
             if source.startswith(_OBJECTS):
                 connection.execute("load httpfs")
                 connection.execute("create secret (type s3, provider credential_chain)") if source[:2] == "s3" else None
