@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from tests.conftest import needed
 
 from rankformer.data import DataSource, Interactions
 from rankformer.data.readers.sql import redact, without_secrets
 from rankformer.errors import ConfigError, DataError
-from tests.conftest import needed
 
 ROWS = [("ann", 7, "2024-01-01 10:00:00", 1.5), ("bo'b", 8, "2024-01-02 00:00:00", 2.0), ("ann", 9, "2024-02-01", 3.0)]
 EXPECTED = [("ann", 7), ("bo'b", 8), ("ann", 9)]
@@ -92,7 +92,11 @@ def test_a_source_splits_and_replays_from_its_settings(database):
         ({"query": "selekt 1"}, DataError, "syntax error"),
         ({"query": 'select user_id, item_id from "the clicks" where w > 9'}, DataError, "selects no rows"),
         ({"query": 'select w, w, item_id from "the clicks"'}, DataError, "two columns 'w'"),
-        ({"query": 'select w as a, item_id from "the clicks"'}, DataError, "no user column: found columns 'a', 'item_id'"),
+        (
+            {"query": 'select w as a, item_id from "the clicks"'},
+            DataError,
+            "no user column: found columns 'a', 'item_id'",
+        ),
         ({"query": 'select user_id, null as item from "the clicks"'}, DataError, "row 1: the item id is missing"),
         ({"table": "the clicks", "max_rows": 2}, DataError, "more than 2 rows; raise the limit with --max-rows"),
     ],
@@ -161,7 +165,9 @@ def test_secrets_are_taken_out_of_errors():
 def test_a_server_that_is_not_there(tmp_path):
     needed("psycopg")
     source = DataSource(source=f"postgresql://ann:s3cret-word@/shop?host={tmp_path}", table="x")
-    with pytest.raises(DataError, match=r"postgresql://ann@/shop\?host=.*: connection .* failed: No such file") as caught:
+    with pytest.raises(
+        DataError, match=r"postgresql://ann@/shop\?host=.*: connection .* failed: No such file"
+    ) as caught:
         source.load()
     assert "s3cret" not in str(caught.value)
 

@@ -131,11 +131,10 @@ def _find(raw: RawTable, role: str, wanted: str | None) -> str | None:
     if wanted == "":
         return None
     if columns.count(wanted) != 1:
-        problem = "no column" if wanted not in columns else "more than one column"
-        raise DataError(
-            f"{raw.name} has {problem} {wanted!r}: found {_listed(raw)}; "
-            f"set {role}=... (--{role}-column) to one of them"
-        )
+        problem, advice = "no column", f"set {role}=... (--{role}-column) to one of them"
+        if wanted in columns:
+            problem, advice = "more than one column", "rename one of them"
+        raise DataError(f"{raw.name} has {problem} {wanted!r}: found {_listed(raw)}; {advice}")
     return wanted
 
 

@@ -311,18 +311,21 @@ class _Recoded(io.RawIOBase):
     """Text of any encoding as UTF-8 bytes."""
 
     def __init__(self, stream: IO[bytes], encoding: str, delimiter: str) -> None:
-        self.text = io.TextIOWrapper(stream, encoding, newline="")
-        self.delimiter, self.rest = delimiter, b""
+        self.stream, self.decoder = stream, codecs.getincrementaldecoder(encoding)()
+        self.delimiter, self.line, self.rest = delimiter, "", b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not self.rest:
-            block = self.text.read(1 << 20)
+        more = True
+        while more and not self.rest:
+            block = self.stream.read(1 << 20)
+            more, text = bool(block), self.decoder.decode(block, final=not block)
             if self.delimiter:  # whole lines, so that no delimiter is cut
-                block = (block + self.text.readline()).replace(self.delimiter, "\x1f")
-            self.rest = block.encode("utf-8", "surrogatepass")
+                text, end, self.line = (self.line + text).rpartition("\n") if more else (self.line + text, "", "")
+                text = (text + end).replace(self.delimiter, "\x1f")
+            self.rest = text.encode("utf-8", "surrogatepass")
         size = min(len(buffer), len(self.rest))
         buffer[:size], self.rest = self.rest[:size], self.rest[size:]
         return size

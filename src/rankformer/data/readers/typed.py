@@ -49,7 +49,7 @@ def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
     def batches() -> Iterator[pa.RecordBatch]:
         objects = _objects(file, line_numbers, bad)
         while batch := list(islice(objects, _BATCH)):
-            names.update(dict.fromkeys(name for record in batch for name in record))
+            names.update((name, None) for record in batch for name in record if name.isascii() or _is_whole(name))
             needed = [name for name in names if is_needed(name, named)]
             columns = [_column(file, name, [record.get(name) for record in batch]) for name in needed]
             # One column more than needed, so that a batch without any still has its rows.
@@ -65,7 +65,11 @@ def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
 def _column(file: InputFile, name: str, values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
+    except OverflowError:
+        raise DataError(
+            f"{file.name}: column {name!r} has an integer beyond 64 bits; write such values as strings"
+        ) from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
         raise DataError(
             f"{file.name} mixes types in column {name!r} ({clip(str(problem), 120)}); use one type throughout"
         ) from None
@@ -97,6 +101,11 @@ def _objects(file: InputFile, line_numbers: list[int], bad: BadRows) -> Iterator
                 if number == 1 and line.lstrip().startswith(b"["):
                     found += " on each line (jq -c '.[]' makes them of a list)"
                 raise DataError(f"{file.name} line {number} {found}")
+
+
+def _is_whole(name: str) -> bool:
+    """Return whether a name can be written in UTF-8; one that cannot is no column's."""
+    return name.encode(errors="ignore").decode() == name
 
 
 def _quoted(line: bytes) -> str:
