@@ -9,7 +9,7 @@ from typing import Any
 
 from rankformer.cli.output import console, printable
 
-FIRST_LINE_AFTER = 3.0  # seconds without any output
+FIRST_LINE_AFTER = 4.0  # seconds without any output
 
 
 def on_terminal() -> bool:

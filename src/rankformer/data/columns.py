@@ -49,7 +49,7 @@ def _without_bad_rows(raw: RawTable, names: Mapping[str, str]) -> RawTable:
     for role, name in names.items():
         column = raw.table[role]
         if role in ("user", "item"):
-            bad, reason = np.flatnonzero(_absent(column)), f"without a {role} id"
+            bad, reason = np.flatnonzero(_absent(column)), f"without {'an' if role == 'item' else 'a'} {role} id"
         elif role in ("time", "weight"):
             column = _decoded(column)
             bad, reason = np.asarray(bad_numbers(role, column, raw.options.time_format), np.int64), f"without a {role}"

@@ -51,8 +51,8 @@ _COLONS = {"format": "csv", "delimiter": "::", "header": False}
 _AMAZON = {
     "user": ("user_id", "reviewerID"),
     "item": ("parent_asin", "asin"),
-    "weight": ("rating", "overall"),
-    "time": ("timestamp", "unixReviewTime"),
+    "weight": ("rating", "overall", "2"),  # the third column where there is no header
+    "time": ("timestamp", "unixReviewTime", "3"),
 }
 _AMAZON_TITLES = ("meta_*", {"format": "jsonl"}, {"item": ("parent_asin", "asin"), "title": ("title",)}, False)
 _ALL = (
@@ -128,7 +128,7 @@ def read_layout(layout: Layout, path: Path, options: ReadOptions) -> tuple[RawTa
     raw = read_table(path, None, every, None, options.replace(**chosen, bad_rows=options.bad_rows))
     names = _existing(raw, layout.names)
     if layout.name == "amazon" and not raw.has_header:
-        names = {**_existing(raw, _POSITIONS), **_amazon_ids(raw)}
+        names |= _amazon_ids(raw)
     found = sorted(path.parent.glob(layout.titles))
     if layout.name == "recbole":
         found = [file for file in found if file.name.split(".")[0] == path.name.split(".")[0]]
