@@ -64,6 +64,7 @@ PAIRS = [(1, 2), (3, 4)]
         ("no_header.csv", "1;2\n3;4\n", {}, PAIRS),
         ("stated.csv", "user~item\n1~2\n3~4\n", {"delimiter": "~"}, PAIRS),
         ("several_letters.csv", "1::2\n3::4\n", {"delimiter": "::", "header": False}, PAIRS),
+        ("beyond_ascii.csv", "user¦item\n1¦2\n3¦4\n", {"delimiter": "¦"}, PAIRS),
         ("word.csv", "user\titem\n1\t2\n3\t4\n", {"delimiter": "tab"}, PAIRS),
         ("lists_in_a_cell.csv", "user,item,tags\n1,2,a;b;c\n3,4,d;e;f\n", {}, PAIRS),
         ("utf16.csv", "user,item\nzoë,2\nbob,4\n".encode("utf-16"), {}, [("zoë", 2), ("bob", 4)]),

@@ -79,7 +79,7 @@ class ReadOptions(Settings):
     @field_validator("delimiter")
     @classmethod
     def _delimiter_by_word(cls, delimiter: str | None) -> str | None:
-        if delimiter is not None and set(delimiter) & set('"\r\n'):
+        if delimiter is not None and set(delimiter) & set('"\r\n\0'):
             raise ConfigError(f"delimiter={delimiter!r}: quotes and line ends cannot separate columns; use another")
         return DELIMITER_WORDS.get(delimiter or "", delimiter)
 
@@ -247,7 +247,7 @@ class InputFile:
 
     @contextmanager
     def open(self, delimiter: str = "") -> Iterator[IO[bytes]]:
-        """Yield the text in UTF-8, unpacked; a delimiter of several letters is replaced by the unit separator."""
+        """Yield the text in UTF-8, unpacked; a delimiter is replaced by the unit separator, if one is given."""
         with self._unpacked() as stream:
             if self.survey.encoding != "utf-8" or delimiter:
                 stream = _recoded(stream, self.survey.encoding, delimiter)

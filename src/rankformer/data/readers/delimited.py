@@ -26,13 +26,14 @@ from rankformer.errors import DataError
 Records = Callable[..., Iterator[tuple[int, list[str]]]]
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE_ROWS = 20
-UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter of several letters
+UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter that the parser cannot take
 
 
 def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False) -> RawTable:
     """Return every column as strings; `typed` is RecBole's, whose header says `name:type` and whose quotes are text."""
     delimiter = file.options.delimiter or (delimiter if typed else _detect_delimiter(file, delimiter))
-    quoted = not typed and len(delimiter) == 1
+    replaced = _replaced(delimiter)
+    quoted = not typed and not replaced
     records = partial(_records, file, delimiter, quoted)
     first_rows = [cells for _line, cells in islice(records(), 2)]
     if not first_rows:
@@ -57,7 +58,7 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
         return "skip"
 
     skip = file.options.on_bad_row == "skip"
-    with file.open(delimiter if len(delimiter) > 1 else "") as stream:
+    with file.open(replaced) as stream:
         try:
             table = pyarrow.csv.read_csv(
                 stream,
@@ -69,7 +70,7 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
                     use_threads=not skip,
                 ),
                 pyarrow.csv.ParseOptions(
-                    delimiter=delimiter if len(delimiter) == 1 else UNIT_SEPARATOR,
+                    delimiter=UNIT_SEPARATOR if replaced else delimiter,
                     quote_char='"' if quoted else False,
                     newlines_in_values=quoted,
                     invalid_row_handler=leave_out if skip else None,
@@ -94,6 +95,11 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
 
     table = with_unread(table, positions).rename_columns(names)
     return RawTable(table, file.name, locate, is_text=True, has_header=has_header, options=file.options, bad=bad)
+
+
+def _replaced(delimiter: str) -> str:
+    """Return a delimiter that the parser cannot take, of several letters or beyond ASCII, and nothing for any other."""
+    return "" if len(delimiter) == 1 and delimiter.isascii() else delimiter
 
 
 def _detect_delimiter(file: InputFile, default: str) -> str:
@@ -125,12 +131,12 @@ def _records(file: InputFile, delimiter: str, quoted: bool, strict: bool = False
     # The csv module's own limit of 131,072 letters is for the whole process, so it is put back afterwards.
     limit = csv.field_size_limit(BLOCK_BYTES)
     last, begin = 0, 1
-    several = delimiter if len(delimiter) > 1 else ""
+    replaced = _replaced(delimiter)
     try:
-        with file.open(several) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        with file.open(replaced) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
             quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
             reader = csv.reader(
-                text, delimiter=UNIT_SEPARATOR if several else delimiter, quoting=quoting, strict=strict
+                text, delimiter=UNIT_SEPARATOR if replaced else delimiter, quoting=quoting, strict=strict
             )
             for row in reader:
                 if row:

@@ -142,6 +142,8 @@ def _first_cells(path: Path) -> list[str]:
 
 def _amazon_ids(raw: RawTable) -> dict[str, str]:
     """Return which of the first two columns has users: ids of products have ten characters, those of users more."""
+    if len(raw.table.column_names) < 2:
+        return {}
     first, second = (len(raw.table[name][0].as_py() or "") for name in raw.table.column_names[:2])
     return {"user": "1", "item": "0"} if first == 10 and second > 10 else {"user": "0", "item": "1"}
 
