@@ -32,7 +32,8 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
     if found["user"] == found["item"]:
         raise DataError(f"{raw.name}: column {found['user']!r} is named as user and as item; name two columns")
     used = {role: name for role, name in found.items() if name is not None}
-    raw = replace(raw, table=pa.table({role: _plain(raw.table[name]) for role, name in used.items()}))
+    plain = {role: _plain(raw.table[name], role in ("user", "item", "title")) for role, name in used.items()}
+    raw = replace(raw, table=pa.table(plain))
     if raw.options.on_bad_row == "skip":
         raw = _without_bad_rows(raw, used)
     columns = {role: _CONVERT[role](raw, role, name, raw.table[role]) for role, name in used.items()}
@@ -69,7 +70,7 @@ def _without_bad_rows(raw: RawTable, names: Mapping[str, str]) -> RawTable:
         return raw
     rows, kept = np.flatnonzero(good), raw.table.filter(pa.array(good))
     # Encoded anew: a string that only a bad row had must not decide what the ids of the others are.
-    kept = pa.table({role: _plain(_decoded(kept[role])) for role in kept.column_names})
+    kept = pa.table({role: _plain(_decoded(kept[role]), kept[role].type == ENCODED) for role in kept.column_names})
     return replace(raw, table=kept, locate=lambda row: raw.locate(int(rows[row])))
 
 
@@ -145,14 +146,14 @@ def _listed(raw: RawTable) -> str:
     return f"{kind} {names}{more}" if names else "no columns"
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column without categories, but strings in one kind of them: each distinct one once per chunk."""
+def _plain(column: pa.ChunkedArray, encoded: bool) -> pa.ChunkedArray:
+    """Return the column without categories; if `encoded`, strings in one kind of them, each distinct one once."""
     # Categories (pandas, polars, Parquet) may list values that no row has; only what rows hold counts.
     if pa.types.is_dictionary(column.type) and column.type != ENCODED:
         column = column.cast(column.type.value_type)
     if pa.types.is_large_string(column.type) or str(column.type) == "string_view":
         column = column.cast(pa.string())
-    return column.dictionary_encode() if pa.types.is_string(column.type) else column
+    return column.dictionary_encode() if encoded and pa.types.is_string(column.type) else column
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -26,6 +26,7 @@ from rankformer.errors import DataError
 Records = Callable[..., Iterator[tuple[int, list[str]]]]
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE_ROWS = 20
+_NUMBERS = {*KNOWN_NAMES["time"], *KNOWN_NAMES["weight"]}
 UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter that the parser cannot take
 
 
@@ -48,7 +49,12 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
         named = None if named is None else (*named, "0", "1")
     # Positions as names let a header have a name twice; the real names are put on afterwards.
     positions = [f"c{position}" for position in range(len(names))]
-    needed = [position for position, name in zip(positions, names, strict=True) if is_needed(name, named)]
+    # Ids and titles come back again and again, so that each is kept once; times and weights become numbers anyway.
+    kinds = {
+        position: pa.string() if name.strip().lower() in _NUMBERS else ENCODED
+        for position, name in zip(positions, names, strict=True)
+        if is_needed(name, named)
+    }
     bad = BadRows()
 
     def leave_out(row: pyarrow.csv.InvalidRow) -> str:
@@ -75,9 +81,7 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
                     newlines_in_values=quoted,
                     invalid_row_handler=leave_out if skip else None,
                 ),
-                pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(needed, ENCODED), include_columns=needed or positions[:1]
-                ),
+                pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(kinds) or positions[:1]),
             )
         except pa.ArrowInvalid as problem:
             raise _explained(file, records, delimiter, len(names), problem) from None
