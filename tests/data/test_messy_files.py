@@ -337,6 +337,8 @@ def test_several_files_by_a_pattern(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = DataSource(source="logs/*")
     assert raw_pairs(source.load_log()) == [*PAIRS, (5, 6)]
+    with pytest.raises(DataError, match=r"more than 2 rows; .*--max-rows"):  # of all files together
+        source.replace(max_rows=2).load()
     assert source.name == "logs"
     assert raw_pairs(DataSource(**source.absolute().model_dump()).load_log()) == [*PAIRS, (5, 6)]
     with pytest.raises(DataError, match=r"no file fits .*\*\.parquet"):

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from rankformer.data.columns import pick_columns
 from rankformer.data.readers import READER_OF_SUFFIX, read_table, reader_by_suffix
-from rankformer.data.readers.base import BadRows, RawTable, ReadOptions, is_needed
+from rankformer.data.readers.base import SHOWN_BAD_ROWS, BadRows, RawTable, ReadOptions, check_rows, is_needed
 from rankformer.data.readers.layouts import find_layout, read_layout
-from rankformer.data.readers.sql import is_database, read_sql
+from rankformer.data.readers.sql import is_database, read_sql, redact
 from rankformer.errors import ConfigError, DataError
 
 STDIN = "-"
@@ -49,12 +49,16 @@ def read_logs(source: str, options: ReadOptions, names: Names) -> list[Log]:
     if not is_database(source) and (options.query or options.table):
         setting = "query" if options.query else "table"
         raise ConfigError(f"{setting}=... is for databases, and {source} is none; leave it out (--{setting})")
-    logs = list(_read(source, options, names))
-    bad = BadRows()
-    for log in logs:
+    name = redact(source) if is_database(source) else Path(source).name or source
+    logs: list[Log] = []
+    rows, bad = 0, BadRows()
+    for log in _read(source, options, names):
+        logs.append(log)
+        rows += log.table.table.num_rows
+        check_rows(rows, name, options)
         bad.counts += log.table.bad.counts
-        bad.examples += log.table.bad.examples
-    bad.report(Path(source).name or source, sum(log.table.table.num_rows for log in logs), options.bad_rows)
+        bad.examples += log.table.bad.examples[: SHOWN_BAD_ROWS - len(bad.examples)]
+    bad.report(name, rows, options.bad_rows)
     return logs
 
 

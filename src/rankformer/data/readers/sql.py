@@ -217,8 +217,11 @@ def _duckdb(source: str) -> Iterator[_DuckDB]:
         with closing(connection):
             connection.execute("set enable_progress_bar = false")  # stdout is for the command's own output
             if source.startswith(_OBJECTS):
-                connection.execute("load httpfs")
-                connection.execute("create secret (type s3, provider credential_chain)") if source[:2] == "s3" else None
+                for extension in ("httpfs", "aws") if source.startswith("s3:") else ("httpfs",):
+                    connection.execute(f"install {extension}")
+                    connection.execute(f"load {extension}")
+            if source.startswith("s3:"):
+                connection.execute("create secret (type s3, provider credential_chain)")
             yield _DuckDB(connection)
     except duckdb.Error as problem:
         raise DataError(f"{redact(source)}: {without_secrets(problem, source)}") from None
