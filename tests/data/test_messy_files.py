@@ -297,11 +297,13 @@ class TestLimits:
         assert len(Interactions.read(path, max_rows=5)) == 5
 
     def test_a_parquet_file_that_claims_too_much_is_refused_before_it_is_unpacked(self, tmp_path):
-        path, column = tmp_path / "a.parquet", pa.array([7]).take(pa.array([0]).take(pa.repeat(0, 3_000_000)))
+        path, column = tmp_path / "a.parquet", pa.array([7]).take(pa.array([0]).take(pa.repeat(0, 5_000_000)))
         pyarrow.parquet.write_table(pa.table({"user": column, "item": column}), path)
         before = pa.total_allocated_bytes()
         with pytest.raises(DataError, match="more than 1,000 rows"):
             Interactions.read(path, max_rows=1000)
+        with pytest.raises(DataError, match=r"unpacks to more than 200 times its size; .*--max-expansion"):
+            Interactions.read(path)
         assert pa.total_allocated_bytes() - before < 1e6
 
 

@@ -200,6 +200,12 @@ class InputFile:
             raise DataError(f"{self.name} holds {len(names)} files ({listed}); unpack it and name one, or its folder")
         return names[0]
 
+    def check_size(self, size: int) -> None:
+        """Refuse more bytes than a compressed file of this size may unpack to."""
+        if size > max(FREE_BYTES, self.options.max_expansion * self.path.stat().st_size):
+            found = f"unpacks to more than {self.options.max_expansion:g} times its size"
+            raise DataError(f"{self.name} {found}; raise the limit with --max-expansion if it is meant to")
+
     @cached_property
     def survey(self) -> Survey:
         """The encoding and the quotes, after a pass that also refuses what is larger than the options allow."""
@@ -213,7 +219,6 @@ class InputFile:
 
     def _survey(self, stream: IO[bytes], encoding: str) -> Survey:
         options, decoder = self.options, codecs.getincrementaldecoder("utf-8")()
-        allowed = max(FREE_BYTES, options.max_expansion * self.path.stat().st_size) if self.packing else float("inf")
         size = lines = length = quotes = 0
         western = _Western()
         for block in iter(partial(stream.read, BLOCK_BYTES), b""):
@@ -221,9 +226,8 @@ class InputFile:
             first = block.find(b"\n")
             longest = length + (len(block) if first < 0 else first)
             length = longest if first < 0 else len(block) - block.rfind(b"\n") - 1
-            if size > allowed:
-                found = f"unpacks to more than {options.max_expansion:g} times its size"
-                raise DataError(f"{self.name} {found}; raise the limit with --max-expansion if it is meant to")
+            if self.packing:
+                self.check_size(size)
             if longest > options.max_line_bytes:
                 found = f"line {lines - block.count(bytes([10])) + 1:,} is longer than {options.max_line_bytes:,} bytes"
                 raise DataError(f"{self.name}: {found}; raise the limit with --max-line-bytes if it is meant to be")

@@ -22,6 +22,7 @@ def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
             rows = stored.metadata.num_rows
             check_rows(rows, file.name, file.options)  # known before anything is unpacked
             needed = [name for name in dict.fromkeys(names) if is_needed(name, named)]
+            file.check_size(8 * rows * len(needed))  # which a few repeated values could take hardly any bytes to store
             if duplicate := next((name for name in needed if names.count(name) > 1), None):
                 raise DataError(
                     f"{file.name} has more than one column {duplicate!r}; rename one of them and write the file again"
