@@ -27,8 +27,14 @@ def test_a_run_says_what_it_is(cli, clicks, tmp_path):
     assert (data["name"], data["users"], data["items"]) == ("clicks", 12, 10)
     assert len(data["fingerprint"]) == 64
     assert not (tmp_path / "run" / "checkpoint").exists()
-    lines = outcome.err.splitlines()
-    assert [line.split()[1] for line in lines] == ["2/6", "4/6", "6/6"]  # one per validation
+    fit, refit = ([line for line in outcome.progress if line.startswith(word)] for word in ("epoch", "refit epoch"))
+    assert [line.split()[1] for line in fit] == ["2/6", "4/6", "6/6"]  # one per validation
+    best = document["best_epoch"]
+    assert [line.split()[2] for line in refit] == [f"{epoch}/{best}" for epoch in range(2, best + 1, 2)]
+    assert len(outcome.progress) == len(fit) + len(refit)
+    whole = sum(data[f"{part}_interactions"] for part in ("train", "valid", "test"))
+    assert (document["refit"]["interactions"], document["refit"]["epochs"]) == (whole, best)
+    assert document["refit"] == manifest["refit"]
 
 
 def test_what_people_see(cli, clicks, tmp_path):
@@ -73,7 +79,7 @@ def test_a_database_is_trained_on_and_its_password_is_nowhere(cli, clicks, postg
 
 def test_popularity_has_nothing_to_train(cli, clicks, tmp_path):
     outcome = cli("train", clicks, "--out", tmp_path / "run", "--model", "popularity", *CLICK_COLUMNS)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.progress) == (0, [])
 
 
 def test_without_valid_and_test_parts(cli, clicks, tmp_path):
@@ -238,7 +244,7 @@ class TestInterrupted:
         folder = tmp_path / "run"
         outcome = cli(*self.arguments(clicks, folder))
         assert (outcome.code, outcome.out) == (130, "")
-        assert outcome.err.count("\n") == 1
+        assert len(outcome.progress) == 1
         assert "epoch 4" in outcome.err
         assert "--resume" in outcome.err
         patch.undo()
@@ -278,6 +284,7 @@ def test_a_real_interrupt(clicks, tmp_path):
     arguments = ["train", str(clicks), "--out", "run", *CLICK_COLUMNS, *settings]
     command = [sys.executable, "-c", script, *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline().startswith("warning: the test part has ")
         assert process.stderr.readline().startswith("epoch 10/1000000")
         assert process.stderr.readline().startswith("epoch 20/1000000")
         os.kill(process.pid, signal.SIGINT)

@@ -9,6 +9,7 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
+from rankformer.data.items import Items
 from rankformer.runs.saved import Run, save_run
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import WeightedSum
@@ -41,4 +42,19 @@ def write_run(folder: Path, seed: int = 0, **options: Any) -> Path:
     data = {"source": {"source": "/somewhere/private/clicks.csv"}, "name": "clicks"}
     metrics = {"ndcg@20": 0.25}
     save_run(folder, Run("toy", {"metric": "ndcg@20"}, seed, recommender, log=LOG, data=data, metrics=metrics))
+    return folder
+
+
+def write_shop(folder: Path) -> Path:
+    """A run with attributes of its items, and two more items that nobody has: new-0 and new-1."""
+    count = ITEMS + 2
+    columns = {
+        "item_id": [*(f"i{number}" for number in range(ITEMS)), "new-0", "new-1"],
+        "brand": [f"b{number % 4}" for number in range(count)],
+        "price": [number / 2 for number in range(count)],
+        "tags": [["<b>red</b>"] if number % 5 == 0 else [] for number in range(count)],
+        "in_stock": [number % 3 > 0 for number in range(count)],
+    }
+    recommender = make_recommender().with_items(Items.from_arrow(pa.table(columns)))
+    save_run(folder, Run("toy", {}, 0, recommender, data={"name": "shop"}))
     return folder

@@ -13,9 +13,11 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 # Before torch starts its threads: two pools that spin on busy cores cost a scheduler tick per parallel region,
 # measured at 8 ms where 0.3 ms are needed.
@@ -25,7 +27,7 @@ import typer
 
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import add_command, option, show_note, show_warning
-from rankformer.errors import RankformerError, UserError
+from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
 
 # The parser's own error, wherever this version of typer keeps it.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -36,7 +38,7 @@ MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, 
 # module where there is not one with its name; `data` is a group and registers its own.
 MODULES = {
     "Start": ("demo", "data", "models"),
-    "Train": ("plan", "train", "tune", "evaluate"),
+    "Train": ("plan", "train", "tune", "evaluate", "compare"),
     "Use a trained model": ("recommend", "serve", "export"),
     "Research": ("reproduce",),
 }
@@ -94,12 +96,32 @@ def run(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        command = typer.main.get_command(app)
-        outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
+        with _own_warnings():
+            command = typer.main.get_command(app)
+            outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as problem:
         return _report(problem, arguments, debug)
     return outcome if isinstance(outcome, int) else 0
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Show each of this package's own warnings once, in one line; others as Python does."""
+    shown = set[str]()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, IgnoredWeightsWarning):
+            others(message, category, *place, **more)
+        elif str(message) not in shown:
+            shown.add(str(message))
+            show_warning(str(message))
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+        warnings.simplefilter("always", IgnoredWeightsWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:

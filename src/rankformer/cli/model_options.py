@@ -29,7 +29,7 @@ def _model_names(incomplete: str) -> list[str]:
 ModelOption = Annotated[
     str | None,
     option(
-        *("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: rankformer."),
+        *("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: blend."),
         autocompletion=_model_names,
     ),
 ]

@@ -53,43 +53,23 @@ class Heartbeat:
 
 @contextmanager
 def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yield a function that shows the events of a training; None for methods that are solved, which have no epochs.
+    """Yield the function that shows the events of a fit: see `training_progress`; a long step is told."""
+    from rankformer.runs.progress import step_of, training_progress
 
-    On a terminal it moves a bar. Elsewhere it prints a line per validation; without a validation part
-    (`validates`) it does so at the epochs where they would be.
-    """
-    if not hasattr(settings, "epochs"):
-        with nullcontext() if on_terminal() else busy("fitting"):
-            yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    watched = on_terminal()
+    step = "training" if hasattr(settings, "epochs") else "fitting"
+    with (
+        training_progress(settings, validates, watched=watched, console=console(stderr=True)) as show_event,
+        nullcontext() if watched else Heartbeat(lambda: step),
+    ):
 
-    columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[status]}"))
-    bar = Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True)
-    task = bar.add_task("training", total=settings.epochs, status="")
-    watched, metric, loss, best = on_terminal(), settings.metric, "", ""
-    latest = "training"
+        def show_and_note(event: dict[str, Any]) -> None:
+            nonlocal step
+            step = step_of(settings, event) or step
+            if show_event is not None:
+                show_event(event)
 
-    def show_event(event: dict[str, Any]) -> None:
-        nonlocal loss, best, latest
-        epoch, validation = event["epoch"], event["event"] == "validation"
-        measured = f"{metric} {event[metric]:.4f}" if validation else ""
-        if not validation:
-            loss = f"loss {event['loss']:.4f}"
-            latest = f"training: epoch {epoch}/{settings.epochs}"
-        elif event["best"]:
-            best = f"best {measured} at {epoch}"
-        if watched:
-            speed = bar.tasks[0].speed
-            parts = [loss, best, f"{speed:.1f} it/s" if speed else ""]
-            bar.update(task, completed=epoch, status="  ".join(filter(None, parts)))
-        elif validation or (not validates and (epoch % settings.validate_every == 0 or epoch == settings.epochs)):
-            measured += " (best)" if validation and event["best"] else ""
-            parts = [f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s"]
-            print("  ".join(filter(None, parts)), file=sys.stderr, flush=True)
-
-    with bar if watched else Heartbeat(lambda: latest):
-        yield show_event
+        yield None if show_event is None else show_and_note
 
 
 @contextmanager

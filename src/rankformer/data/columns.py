@@ -1,8 +1,9 @@
-"""From a table with any column names to the user, item, time, weight and title columns of a log."""
+"""From a table with any column names to the user, item, time, weight and title columns of a log, or to items."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from rankformer.data.readers.base import ENCODED, KNOWN_NAMES, SHOWN_BAD_ROWS, RawTable, clip
 from rankformer.data.values import bad_numbers, parse_numbers
-from rankformer.errors import DataError
+from rankformer.data.weights import OTHER, check_event_weights, event_weights_of
+from rankformer.errors import ConfigError, DataError
 
 
 def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
@@ -19,9 +21,18 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
 
     Args:
         raw: the table.
-        names: column name per role (user, item, time, weight, title); None looks for a known name, and an empty
-            string leaves an optional column out.
+        names: column name per role (user, item, time, weight, title, event); None looks for a known name, and an empty
+            string leaves an optional column out. An event column is read only if it is named.
+
+    With an event column, the options of the table have the weight of each event. Rows of weight 0 are dropped; a weight
+    column that is named multiplies.
     """
+    event, weights = _find(raw, "event", names.get("event") or ""), raw.options.event_weights
+    if (event is None) != (weights is None):
+        lacking = "event (--event-column)" if event is None else "event_weights (--event-weights)"
+        raise ConfigError(f"an event column and the weights of its events belong together; give {lacking} too")
+    if event is not None and names.get("weight") is None:
+        names = {**names, "weight": ""}  # a weight column that is there by chance does not multiply
     found = {role: _find(raw, role, names.get(role)) for role in KNOWN_NAMES}
     for role in ("user", "item"):
         if found[role] is None:
@@ -31,13 +42,20 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
             )
     if found["user"] == found["item"]:
         raise DataError(f"{raw.name}: column {found['user']!r} is named as user and as item; name two columns")
-    used = {role: name for role, name in found.items() if name is not None}
-    plain = {role: _plain(raw.table[name], role in ("user", "item", "title")) for role, name in used.items()}
+    used = {role: name for role, name in (*found.items(), ("event", event)) if name is not None}
+    plain = {role: _plain(raw.table[name], role not in ("time", "weight")) for role, name in used.items()}
     raw = replace(raw, table=pa.table(plain))
     if raw.options.on_bad_row == "skip":
         raw = _without_bad_rows(raw, used)
-    columns = {role: _CONVERT[role](raw, role, name, raw.table[role]) for role, name in used.items()}
-    return replace(raw, table=pa.table(columns))
+    columns = {
+        role: _CONVERT[role](raw, role, name, raw.table[role]) for role, name in used.items() if role in _CONVERT
+    }
+    table = pa.table(columns)
+    if event is not None and weights is not None:
+        values = event_weights_of(raw, event, raw.table["event"], check_event_weights(weights))
+        strengths = values if "weight" not in columns else values * columns["weight"].to_numpy()
+        table = _filtered(pa.table({**columns, "weight": strengths}), values > 0)
+    return replace(raw, table=table)
 
 
 def _is_one(raw: RawTable) -> bool:
@@ -45,12 +63,14 @@ def _is_one(raw: RawTable) -> bool:
 
 
 def _without_bad_rows(raw: RawTable, names: Mapping[str, str]) -> RawTable:
-    """Return the table without rows that lack an id, or whose time or weight cannot be read; they are counted."""
+    """Return the table without rows that lack an id or event, or whose time or weight cannot be read; count them."""
     good = np.ones(raw.table.num_rows, dtype=np.bool_)
     for role, name in names.items():
         column = raw.table[role]
         if role in ("user", "item"):
             bad, reason = np.flatnonzero(_absent(column)), f"without {'an' if role == 'item' else 'a'} {role} id"
+        elif role == "event" and OTHER not in (raw.options.event_weights or {}):
+            bad, reason = np.flatnonzero(_absent(column)), "without an event"
         elif role in ("time", "weight"):
             column = _decoded(column)
             bad, reason = np.asarray(bad_numbers(role, column, raw.options.time_format), np.int64), f"without a {role}"
@@ -68,10 +88,16 @@ def _without_bad_rows(raw: RawTable, names: Mapping[str, str]) -> RawTable:
         raise DataError(f"{raw.name} has no row that can be used ({reasons}); check the columns and their format")
     if good.all():
         return raw
-    rows, kept = np.flatnonzero(good), raw.table.filter(pa.array(good))
-    # Encoded anew: a string that only a bad row had must not decide what the ids of the others are.
-    kept = pa.table({role: _plain(_decoded(kept[role]), kept[role].type == ENCODED) for role in kept.column_names})
-    return replace(raw, table=kept, locate=lambda row: raw.locate(int(rows[row])))
+    rows = np.flatnonzero(good)
+    return replace(raw, table=_filtered(raw.table, good), locate=lambda row: raw.locate(int(rows[row])))
+
+
+def _filtered(table: pa.Table, good: NDArray[np.bool_]) -> pa.Table:
+    """Return some of the rows, encoded anew: a string that only others had must not decide what ids are."""
+    if good.all():
+        return table
+    kept = table.filter(pa.array(good))
+    return pa.table({role: _plain(_decoded(kept[role]), kept[role].type == ENCODED) for role in kept.column_names})
 
 
 def join_logs(logs: Sequence[RawTable]) -> pa.Table:
@@ -240,3 +266,95 @@ def _titles(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.
 
 
 _CONVERT = {"user": _ids, "item": _ids, "time": _numbers, "weight": _numbers, "title": _titles}
+
+
+# Names that the columns of an items file may have besides those of a log.
+_ITEM_NAMES = {"item": ("id",), "title": ("name",)}
+# Numbers as people write them; 007 is a code and stays a string.
+_NUMBER = r"^[+-]?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
+
+def pick_items(raw: RawTable, item: str | None, title: str | None) -> tuple[RawTable, pa.Table]:
+    """Return the ids of items (`item`, and `title` where there is one), and their other columns as attributes.
+
+    Attributes are booleans, numbers, strings, dates, or lists of strings; what is empty or NaN is null. In text,
+    numbers and true/false are recognised.
+
+    Args:
+        raw: the table.
+        item: name of the id column; None looks for a known name.
+        title: name of the title column, in the same way; an empty name reads none.
+
+    Raises:
+        DataError: there is no id column, an id is missing or occurs twice, or a column has another type.
+    """
+    names = raw.table.column_names
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    found: dict[str, str] = {}
+    for role, wanted in (("item", item), ("title", title)):
+        other = next((by_lower[name] for name in _ITEM_NAMES[role] if name in by_lower), None)
+        column = _find(raw, role, wanted) or (other if wanted is None else None)
+        if column is not None:
+            found[role] = column
+    if "item" not in found:
+        raise DataError(f"{raw.name} has no item column: found {_listed(raw)}; call it item_id, or set item=...")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{raw.name} has two columns {twice!r}; an attribute needs a name of its own")
+    ids = _decoded(_ids(raw, "item", found["item"], _plain(raw.table[found["item"]], True)))
+    repeated = np.flatnonzero(~np.isin(np.arange(len(ids)), np.unique(_codes(ids), return_index=True)[1]))
+    if len(repeated):
+        row = int(repeated[0])
+        raise DataError(f"{raw.name} {raw.locate(row)}: item {ids[row].as_py()!r} occurs twice; keep one row per item")
+    columns = {"item": ids}
+    if "title" in found:
+        titles = _titles(raw, "title", found["title"], _plain(raw.table[found["title"]], True))
+        columns["title"] = _without_empty(_decoded(titles))
+    others = [name for name in names if name not in found.values()]
+    return replace(raw, table=pa.table(columns)), pa.table({name: _attribute(raw, name) for name in others})
+
+
+def _codes(values: pa.ChunkedArray) -> NDArray[Any]:
+    codes: NDArray[Any] = values.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return codes
+
+
+def _without_empty(strings: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(strings, ""), pa.scalar(None, pa.string()), strings)
+
+
+def _attribute(raw: RawTable, name: str) -> pa.ChunkedArray:
+    """Return a column as one of the types that attributes have."""
+    column = _decoded(_plain(raw.table[name], False))
+    kind = column.type
+    if pa.types.is_string(kind):
+        column = _without_empty(column)
+        return _recognised(column) if raw.is_text else column
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        column = column.cast(pa.float64(), safe=False)
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return column.cast(pa.int64())
+    if pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return column
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and not pa.types.is_nested(kind.value_type):
+        return column.cast(pa.list_(pa.string()))
+    raise DataError(
+        f"{raw.name}: column {name!r} has type {kind}; attributes are booleans, numbers, strings, dates or lists of "
+        "strings, so drop it or convert it"
+    )
+
+
+def _recognised(strings: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of text as booleans or numbers where every value is written as one."""
+    if strings.null_count == len(strings):
+        return strings
+    words = pc.utf8_lower(strings)
+    if pc.all(pc.is_in(words, pa.array(["true", "false", None]))).as_py():
+        return pc.equal(words, "true")
+    integers = _canonical_integers(strings.dictionary_encode())
+    if integers is not None:
+        return integers
+    return strings.cast(pa.float64()) if pc.all(pc.match_substring_regex(strings, _NUMBER)).as_py() else strings

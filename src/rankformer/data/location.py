@@ -38,6 +38,17 @@ def is_there(source: str) -> bool:
     return is_database(source) or Path(source).expanduser().exists() or bool(has_magic(source) and _matches(source))
 
 
+def comes_split(source: str, options: ReadOptions) -> bool:
+    """Return whether a source is a folder with train, valid and test in files of their own."""
+    folder = Path(source).expanduser()
+    if source == STDIN or is_database(source) or not folder.is_dir():
+        return False
+    if 0 in _part_files(folder):
+        return True
+    found = find_layout(folder, options.format)
+    return found is not None and len(found[1]) > 1  # several that are not such parts are refused by `read_logs`
+
+
 def read_logs(source: str, options: ReadOptions, names: Names) -> list[Log]:
     """Return the logs that DATA names, one after another.
 
@@ -67,7 +78,9 @@ def read_file(path: Path, options: ReadOptions, names: Names, label: str = "") -
     found = find_layout(path, options.format)
     if found is None:
         return pick_columns(read_table(path, None, _named(names), None, options, label), names)
-    raw, columns = read_layout(found[0], path, options)
+    raw, columns = read_layout(found[0], path, options, _named(names))
+    if names.get("event"):
+        columns.pop("weight", None)  # multiplies only if it is named
     return pick_columns(raw, {**columns, **{role: name for role, name in names.items() if name is not None}})
 
 

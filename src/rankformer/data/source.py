@@ -11,13 +11,16 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from rankformer.data.demo import DEMO_SEED, demo_log
 from rankformer.data.interactions import Interactions, Parts
-from rankformer.data.location import STDIN, Log, is_there, read_file, read_logs
-from rankformer.data.readers.base import KNOWN_NAMES, ReadOptions
+from rankformer.data.location import STDIN, Log, comes_split, is_there, read_file, read_logs
+from rankformer.data.readers.base import ROLES, ReadOptions
 from rankformer.data.readers.layouts import check_format
 from rankformer.data.readers.sql import file_of, is_database, redact
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
+from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
+
+SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
 
 
 def _path_text(value: Any) -> Any:
@@ -28,7 +31,8 @@ class DataSource(ReadOptions):
     """How to get train, valid and test: everything needed to load them again, and nothing about this machine.
 
     A password in the address of a database is used here and is part of no copy, file or message. Steps, in this order:
-    read; merge duplicates (within each part of split data); drop light interactions; k-core; split.
+    read, with the weights of events; merge duplicates (within each part of split data); drop light interactions;
+    k-core; split. Decay with age is counted from the newest interaction of each part.
     """
 
     source: Annotated[str, BeforeValidator(_path_text)] = Field(min_length=1)
@@ -43,10 +47,14 @@ class DataSource(ReadOptions):
     """Name of the weight column; an empty name leaves it out."""
     title: str | None = None
     """Name of the item title column; an empty name leaves it out."""
+    event: str | None = None
+    """Name of the column that says what happened; needs event_weights."""
     duplicates: Literal["keep", "merge"] = "keep"
     """Whether duplicate interactions stay or become one."""
     min_weight: float | None = None
     """Smallest weight that counts as an interaction."""
+    half_life: str | None = None
+    """Age at which an interaction counts half, such as 12h, 30d or 8w; None for no decay."""
     k_core: int | None = Field(default=None, ge=1)
     """Distinct items that each user must have, and distinct users each item."""
     split: SplitName = "random"
@@ -55,6 +63,10 @@ class DataSource(ReadOptions):
     """Fractions of train, valid and test."""
     split_seed: int = Field(default=0, ge=0)
     """Seed of the random splits."""
+    test_from: str | None = None
+    """Of the split by time, the date from which on interactions are the test part."""
+    test_days: float | None = Field(default=None, gt=0)
+    """Of the split by time, how many of the newest days are the test part."""
     _address: str = PrivateAttr(default="")
 
     def model_post_init(self, context: Any) -> None:
@@ -66,6 +78,18 @@ class DataSource(ReadOptions):
     @classmethod
     def _parts_add_up(cls, parts: tuple[float, float, float]) -> tuple[float, float, float]:
         return check_parts(parts)
+
+    @field_validator("half_life")
+    @classmethod
+    def _half_life_is_one(cls, half_life: str | None) -> str | None:
+        if half_life is not None:
+            parse_half_life(half_life)
+        return half_life
+
+    @field_validator("event_weights")
+    @classmethod
+    def _event_weights_are_weights(cls, weights: dict[str, float] | None) -> dict[str, float] | None:
+        return None if weights is None else check_event_weights(weights)
 
     @field_validator("format")
     @classmethod
@@ -98,22 +122,37 @@ class DataSource(ReadOptions):
         """Whether the data can be read: it is registered, a database, or the files exist."""
         return self.source in DATASETS or is_there(self.source)
 
+    @property
+    def comes_split(self) -> bool:
+        """Whether train, valid and test are given as files, and not made from one log by us."""
+        if self.source in DATASETS:
+            return not DATASETS[self.source].is_generated
+        return comes_split(self.source, self)
+
     def load(self) -> Parts:
         """Return train, valid and test over shared id maps."""
         log = self.load_log()
         if log.labels is None:
-            return log.split(by=self.split, parts=self.parts, seed=self.split_seed)
+            moment = {"test_from": self.test_from, "test_days": self.test_days}
+            return log.split(by=self.split, parts=self.parts, seed=self.split_seed, **moment)
         return Parts.of(log, log.labels)
+
+    def load_as_test(self) -> Parts:
+        """Return one log as the test part, beside empty ones."""
+        log = self.load_log()
+        return Parts.of(log, np.full(len(log), 2, dtype=np.int8))
 
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""
         log = self._read()
         if log.labels is not None:
-            self._refuse("already split", "split", "parts", "split_seed")
+            self._refuse("already split", *SPLIT_SETTINGS)
         if self.duplicates == "merge":
             log = log.drop_duplicates()
         if self.min_weight is not None:
             log = log.min_weight(self.min_weight)
+        if self.half_life is not None:
+            log = log.decay(self.half_life)
         return log if self.k_core is None else log.k_core(self.k_core)
 
     def _read(self) -> Interactions:
@@ -123,12 +162,12 @@ class DataSource(ReadOptions):
             near = difflib.get_close_matches(self.source, DATASETS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"registered names are {', '.join(DATASETS)}"
             raise DataError(f"{self.source!r} is not a known dataset, folder or file; {hint}")
-        names = {role: getattr(self, role) for role in KNOWN_NAMES}
+        names = {role: getattr(self, role) for role in ROLES}
         address = self._address if is_database(self.source) else self.source
         return self._joined(read_logs(address, self, names))
 
     def _read_registered(self) -> Interactions:
-        self._refuse("registered and has fixed columns", *KNOWN_NAMES, *ReadOptions.model_fields)
+        self._refuse("registered and has fixed columns", *ROLES, *ReadOptions.model_fields)
         dataset = DATASETS[self.source]
         if dataset.is_generated:
             log = demo_log()

@@ -25,7 +25,9 @@ from rankformer.files import sha256_of, write_bytes_atomic
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 
 LATEST = "latest.json"
-_OURS = re.compile(r"latest\.json|epoch-\d{8}\.safetensors|\.(latest\.json|epoch-\d{8}\.safetensors)\..*\.tmp")
+REFIT = "refit"  # a folder inside that of the checkpoint: training log and checkpoint of the refit
+_NAMES = r"latest\.json|epoch-\d{8}\.safetensors|log\.jsonl"
+_OURS = re.compile(rf"{_NAMES}|\.({_NAMES})\..*\.tmp")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def remove_checkpoint(folder: Path) -> None:
     """Remove the files of a checkpoint, and the folder when nothing else is in it; the pointer goes first."""
     if not folder.is_dir() or folder.is_symlink():
         return
+    for inner in (REFIT, "checkpoint"):
+        remove_checkpoint(folder / inner)
     for path in sorted(folder.iterdir(), key=lambda path: path.name != LATEST):
         if _OURS.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)

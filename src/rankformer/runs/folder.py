@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
-from rankformer.runs.checkpoint import LATEST, check_identity, checkpoint_epoch, remove_checkpoint
-from rankformer.runs.fitting import Learner, identity_of
-from rankformer.runs.manifest import FILES, MANIFEST, is_run, read_manifest
+from rankformer.runs.checkpoint import LATEST, REFIT, check_identity, checkpoint_epoch, remove_checkpoint
+from rankformer.runs.fitting import Learner, counted, identity_of
+from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, is_run, read_manifest
 
 
 class State(Enum):
@@ -43,7 +43,7 @@ class RunFolder:
         found = sorted(entry.name for entry in self.path.iterdir())
         if (self.checkpoint / LATEST).is_file():
             return State.UNFINISHED
-        ours = re.compile(r"\..*\.tmp|checkpoint|" + "|".join(map(re.escape, FILES)))
+        ours = re.compile(r"\..*\.tmp|checkpoint|" + "|".join(map(re.escape, (*FILES, EVALUATION))))
         foreign = [name for name in found if not ours.fullmatch(name)]
         if foreign:
             raise RunFolderError(f"{self.path} holds other files ({foreign[0]}) and no run; choose another --out")
@@ -61,24 +61,31 @@ class RunFolder:
             )
         return state
 
-    def check_finished(self, model: Learner, parts: Parts) -> None:
-        """Refuse to take a finished run for the requested one: other model, settings, seed or data."""
+    def check_finished(self, model: Learner, parts: Parts, refit: bool | None = None) -> None:
+        """Refuse to take a finished run for the requested one: other model, settings, seed, data or refit if given."""
         manifest = read_manifest(self.path)
         wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then
             found["settings"] = type(model.settings)(**found["settings"]).hyperparameters()
-        known = {"fingerprint": parts.fingerprint, "train_fingerprint": parts.train.fingerprint}
+        known = {"fingerprint": parts.fingerprint, "train_fingerprint": counted(model, parts.train).fingerprint}
         said = next((key for key in known if key in manifest["data"]), None)
         if said is not None:
             found["data"], wanted["data"] = manifest["data"][said], known[said]
+        if refit is not None:
+            wanted["refit"], found["refit"] = refit, "refit" in manifest
         check_identity(self.path / MANIFEST, wanted, found)
 
     def clear(self) -> None:
         """Remove the files of a run and its checkpoint, and nothing else; the manifest goes first."""
-        for name in (MANIFEST, *FILES):
+        for name in (MANIFEST, *FILES, EVALUATION):
             (self.path / name).unlink(missing_ok=True)
         remove_checkpoint(self.checkpoint)
 
     def checkpoint_epoch(self) -> int | None:
         """Return the epoch that the training can be resumed from, None without a checkpoint."""
         return checkpoint_epoch(self.checkpoint)
+
+    @property
+    def is_refitting(self) -> bool:
+        """Whether the training stopped during its refit."""
+        return (self.checkpoint / REFIT).is_dir()

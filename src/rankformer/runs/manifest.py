@@ -12,6 +12,7 @@ VERSION = 2
 MANIFEST = "manifest.json"
 TENSORS = "embeddings.safetensors"
 FILES = (TENSORS, "users.parquet", "items.parquet", "history.parquet", "log.jsonl")
+EVALUATION = "evaluation.parquet"  # only where something was evaluated
 _PARTS: dict[str, type] = {"model": str, "seed": int} | dict.fromkeys(
     ("settings", "versions", "data", "metrics", "protocol", "scorer", "files"), dict
 )

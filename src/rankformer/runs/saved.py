@@ -5,8 +5,11 @@
     embeddings.safetensors   the tensors of the scorer: users (n, d), items (m, d) and fold_in.*, or those of another
                              kind; the learned parameters as network.*
     users.parquet            raw user ids, position = index
-    items.parquet            raw item ids, position = index, and titles if known
-    history.parquet          training interactions by index
+    items.parquet            raw item ids, position = index, titles if known, attributes as attribute.NAME; then items
+                             without an index of their own (`new`), and how cold items are scored
+    history.parquet          known interactions by index: user, item, part, whether it was fitted if not all were, and
+                             what each counts if the method used weights
+    evaluation.parquet       the lists that were evaluated on the test part, if any were
     log.jsonl                training log: one line per epoch and validation
 
 Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
@@ -15,33 +18,42 @@ Loading verifies every checksum, shape and index range before use.
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.items import Items
 from rankformer.errors import DataError, RunFolderError
+from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 from rankformer.runs.checkpoint import remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
-from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
+from rankformer.runs.manifest import EVALUATION, FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
 from rankformer.runs.training_log import read_log
+from rankformer.scoring.cold_items import ColdItems
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
+_ATTRIBUTE = "attribute."  # what the names of attributes begin with in items.parquet
 _SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
 
 
@@ -57,8 +69,47 @@ class Run:
     log: list[dict[str, Any]] = field(default_factory=list)  # events of the training
     data: dict[str, Any] = field(default_factory=dict)  # where the parts came from and their fingerprints
     metrics: dict[str, float] = field(default_factory=dict)  # of the test part, empty when it was not evaluated
+    warm_metrics: dict[str, float] = field(default_factory=dict)  # of its users with training interactions, if not all
     protocol: dict[str, Any] = field(default_factory=dict)  # of those metrics
     versions: dict[str, str] = field(default_factory=installed_versions)  # of the packages that made it
+    lists: NDArray[np.int64] | None = None  # (U, K) what was evaluated: item indices for each user of the test part
+    refit: dict[str, Any] | None = None  # what it was refitted on; metrics are then of the model before that
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the run's log, as its folder holds them.
+
+        Raises:
+            RunFolderError: it does not, as in runs of older versions and in those that were saved by hand.
+        """
+        known = self.recommender.known
+        if known.labels is None:
+            raise RunFolderError("the run does not say which interactions are its test part; train it again")
+        return Parts.of(known, known.labels)
+
+    def evaluate_again(self, metrics: Sequence[str] = DEFAULT_METRICS) -> Evaluation:
+        """Return the evaluation of the lists that were evaluated before the run was saved, by any metrics.
+
+        Raises:
+            RunFolderError: the run has no such lists, or they are shorter than a metric's cutoff.
+        """
+        parts, longest = self.parts, max(metric.cutoff for metric in parse_metrics(metrics))
+        if self.lists is None or longest > self.lists.shape[1]:
+            kept = "no lists" if self.lists is None else f"lists of {self.lists.shape[1]} items"
+            raise RunFolderError(f"the run holds {kept} of its evaluation, too short for a cutoff of {longest}")
+        found = evaluate(
+            self.recommender,
+            parts.test,
+            metrics=metrics,
+            train=parts.train,
+            valid=parts.valid,
+            mask=str(self.protocol.get("mask", "train")),
+            seed=self.seed,
+            split_name=str(self.protocol.get("split", parts.test.name)),
+            lists=self.lists,
+        )
+        protocol = replace(found.protocol, backend=str(self.protocol.get("backend")), versions=self.versions)
+        return replace(found, protocol=protocol)
 
 
 def save_run(folder: Path, run: Run) -> None:
@@ -71,17 +122,18 @@ def save_run(folder: Path, run: Run) -> None:
     if scorer["kind"] not in SCORERS:
         raise RunFolderError(f"a {scorer['kind']!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for stale in (MANIFEST, EVALUATION):
+        (folder / stale).unlink(missing_ok=True)
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
     _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
-    items = {"id": recommender.item_ids.ids}
-    if recommender.titles is not None:
-        items["title"] = recommender.titles
-    _write_table(folder / "items.parquet", items)
-    history = recommender.history
-    _write_table(folder / "history.parquet", {"user": pa.array(history.users), "item": pa.array(history.items)})
+    _write_table(folder / "items.parquet", _item_columns(recommender))
+    _write_table(folder / "history.parquet", _history_columns(recommender))
+    if run.lists is not None:
+        flat = pa.array(run.lists.astype(np.int32).ravel())
+        _write_table(folder / EVALUATION, {"items": pa.FixedSizeListArray.from_arrays(flat, run.lists.shape[1])})
+    files = FILES if run.lists is None else (*FILES, EVALUATION)
     lines = "".join(json.dumps(event) + "\n" for event in run.log)
     write_bytes_atomic(folder / "log.jsonl", lines.encode())
     manifest = {
@@ -89,11 +141,13 @@ def save_run(folder: Path, run: Run) -> None:
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: getattr(run, name) for name in _SAID},
-        "data": {**run.data, "history": history.name},
+        **({"refit": run.refit} if run.refit else {}),
+        **({"warm_metrics": run.warm_metrics} if run.warm_metrics else {}),
+        "data": {**run.data, "history": recommender.history.name},
         "scorer": scorer,
-        "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
+        "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in files},
     }
-    for name in (*FILES, MANIFEST):
+    for name in (*files, MANIFEST):
         for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
     write_bytes_atomic(folder / MANIFEST, checksummed_json(manifest))
@@ -107,32 +161,96 @@ def load_run(folder: Path) -> Run:
         RunFolderError: a file is missing, changed, truncated or inconsistent; the message names it.
     """
     manifest = read_manifest(folder)
-    for name in FILES:
+    has_lists = EVALUATION in manifest["files"]
+    for name in (*FILES, *([EVALUATION] if has_lists else [])):
         _verify(folder / name, manifest["files"].get(name))
     with _reading(folder / TENSORS) as path:
         tensors = {upgrade_tensor_name(name): value for name, value in load_tensors(path.read_bytes()).items()}
     with _reading(folder / "users.parquet") as path:
         user_ids = IdMap(_read_table(path)["id"].combine_chunks())
     with _reading(folder / "items.parquet") as path:
-        items = _read_table(path)
-        item_ids, titles = IdMap(items["id"].combine_chunks()), _titles_of(items)
-    with _reading(folder / "history.parquet") as path:
         table = _read_table(path)
-        indices = [table[name].combine_chunks() for name in ("user", "item")]
+        items = _items_of(table)
+        is_new = _flags(table, "new")
+        known = len(table) - int(is_new.sum())
+        if is_new[:known].any():
+            raise DataError("items without an index of their own must come last")
+        item_ids = items.ids if known == len(table) else IdMap(items.ids.ids.slice(0, known))
+        titles = None if items.titles is None else items.titles.slice(0, known)
+    with _reading(folder / "history.parquet") as path:
+        pairs_table = _read_table(path)
+        indices = [pairs_table[name].combine_chunks() for name in ("user", "item")]
         if not all(pa.types.is_integer(column.type) for column in indices):
             raise DataError("indices must be integers")
-        users, items = (column.to_numpy(zero_copy_only=False) for column in indices)
+        users, chosen = (column.to_numpy(zero_copy_only=False) for column in indices)
         name = str(manifest["data"].get("history", "history"))
-        history = Interactions(users, items, user_ids, item_ids, item_titles=titles, name=name)
+        extra = {
+            label: pairs_table[label].to_numpy() for label in ("part", "fitted") if label in pairs_table.column_names
+        }
+        labels, weights = _checked(extra, "part", np.int8, 3), _weights_of(pairs_table)
+        described: dict[str, Any] = {"item_titles": titles, "name": name, "labels": labels, "weights": weights}
+        whole = Interactions(users, chosen, user_ids, item_ids, **described)
+        fitted = _checked(extra, "fitted", np.bool_, 2)
+        history = whole if fitted is None else whole.rows(fitted)
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
-        recommender = Recommender(scorer, user_ids, item_ids, history)
+        recommender = Recommender(scorer, user_ids, item_ids, history, known=whole)
+    if items.attributes.num_columns or known < len(items):
+        with _reading(folder / "items.parquet") as path:
+            recommender = replace(recommender, items=items, cold_items=_cold_of(_read_table(path), known))
+    lists = None
+    if has_lists:
+        with _reading(folder / EVALUATION) as path:
+            lists = _read_lists(path, len(item_ids))
     with _reading(folder / "log.jsonl"):
         log = read_log(folder)
     prefix = "network."
     parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     said = {name: manifest[name] for name in _SAID}
-    return Run(recommender=recommender, parameters=parameters, log=log, **said)
+    said |= {name: manifest[name] for name in ("warm_metrics", "refit") if isinstance(manifest.get(name), dict)}
+    return Run(recommender=recommender, parameters=parameters, log=log, lists=lists, **said)
+
+
+def _history_columns(recommender: Recommender) -> dict[str, pa.Array]:
+    """Return every known interaction, its part where that is known, and whether it was fitted where not all were.
+
+    What was fitted is the part of the known interactions that comes first, or all of them.
+    """
+    known, fitted = recommender.known, recommender.history
+    columns = {"user": pa.array(known.users), "item": pa.array(known.items)}
+    if known.labels is not None:
+        columns["part"] = pa.array(known.labels)
+    if len(fitted) != len(known):
+        columns["fitted"] = pa.array(np.arange(len(known)) < len(fitted))
+    if fitted.weights is not None:  # what was not fitted counts nothing, and no weight of it is ever read
+        columns["weight"] = pa.array(np.pad(fitted.weights, (0, len(known) - len(fitted)), constant_values=1))
+    first = slice(len(fitted))
+    if not (np.array_equal(known.users[first], fitted.users) and np.array_equal(known.items[first], fitted.items)):
+        raise RunFolderError("the known interactions must begin with those the model was fitted on; pass parts.whole")
+    return columns
+
+
+def _checked(columns: dict[str, NDArray[Any]], name: str, kind: type, bound: int) -> NDArray[Any] | None:
+    """Return a column of numbers below a bound, None where there is none."""
+    if name not in columns:
+        return None
+    values = columns[name]
+    if values.dtype != kind or (len(values) and not (values.min() >= 0 and values.max() < bound)):
+        raise DataError(f"{name} must hold values below {bound} of type {np.dtype(kind)}; found {values.dtype}")
+    return values
+
+
+def _read_lists(path: Path, num_items: int) -> NDArray[np.int64]:
+    """Return the evaluated lists (U, K), item indices or -1."""
+    column = _read_table(path)["items"].combine_chunks()
+    is_matrix = pa.types.is_fixed_size_list(column.type) and pa.types.is_integer(column.type.value_type)
+    if not is_matrix or column.null_count or column.flatten().null_count:
+        raise DataError(f"lists must be integers, as many in each; found {column.type}")
+    items: NDArray[np.int64] = column.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+    items = items.reshape(len(column), column.type.list_size)
+    if items.size and not (items.min() >= -1 and items.max() < num_items):
+        raise DataError(f"lists hold indices from {items.min()} to {items.max()}; expected -1..{num_items - 1}")
+    return items
 
 
 def _verify(path: Path, expected: Any) -> None:
@@ -163,6 +281,73 @@ def _titles_of(items: pa.Table) -> pa.Array | None:
     if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
         raise DataError(f"titles must be strings; found {titles.type}")
     return titles
+
+
+def _weights_of(history: pa.Table) -> NDArray[np.float32] | None:
+    if "weight" not in history.column_names:
+        return None
+    if history.schema.field("weight").type != pa.float32():
+        raise DataError(f"weights must be numbers of 32 bits; found {history.schema.field('weight').type}")
+    weights: NDArray[np.float32] = history["weight"].to_numpy()
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise DataError("weights must be finite numbers above 0")
+    return weights
+
+
+def _item_columns(recommender: Recommender) -> dict[str, pa.Array]:
+    """Return the columns of items.parquet."""
+    columns, known = {"id": recommender.catalogue.ids}, len(recommender.item_ids)
+    if recommender.titles is not None:
+        columns["title"] = recommender.titles
+    if recommender.items is not None:
+        columns |= {f"{_ATTRIBUTE}{name}": values for name, values in recommender.items.columns.items()}
+    if len(recommender.catalogue) > known:
+        columns["new"] = pa.array(np.arange(len(recommender.catalogue)) >= known)
+    cold = recommender.cold_items
+    if cold is not None:
+        counts = np.zeros(len(recommender.catalogue), dtype=np.int32)
+        counts[cold.items] = np.diff(cold.weights.indptr)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+        columns["cold"] = pa.array(recommender.is_cold)
+        for name, values in (("neighbours", cold.weights.indices), ("weights", cold.weights.data)):
+            columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+    return columns
+
+
+def _items_of(table: pa.Table) -> Items:
+    """Return the items in items.parquet."""
+    names = [name for name in table.column_names if name.startswith(_ATTRIBUTE)]
+    attributes = pa.table({name.removeprefix(_ATTRIBUTE): table[name] for name in names})
+    return Items(IdMap(table["id"].combine_chunks()), attributes, _titles_of(table))
+
+
+def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Return a column of booleans without gaps; one that is missing is all false."""
+    if name not in table.column_names:
+        return np.zeros(len(table), dtype=np.bool_)
+    if not pa.types.is_boolean(table[name].type) or table[name].null_count:
+        raise DataError(f"{name} must be true or false for every item; found {table[name].type}")
+    flags: NDArray[np.bool_] = table[name].to_numpy()
+    return flags
+
+
+def _cold_of(table: pa.Table, known: int) -> ColdItems | None:
+    """Return how cold items are scored, every index checked."""
+    if "cold" not in table.column_names:
+        return None
+    items = np.flatnonzero(_flags(table, "cold"))
+    lists = [table[name].combine_chunks() for name in ("neighbours", "weights")]
+    for column, holds in zip(lists, (pa.types.is_integer, pa.types.is_floating), strict=True):
+        if not (pa.types.is_list(column.type) and holds(column.type.value_type)) or column.flatten().null_count:
+            raise DataError(f"neighbours and weights of cold items must be lists of numbers; found {column.type}")
+    counts = [pc.list_value_length(each).to_numpy(zero_copy_only=False) for each in lists]
+    neighbours, weights = (pc.list_flatten(each).to_numpy(zero_copy_only=False) for each in lists)
+    if not np.array_equal(*counts) or counts[0].sum() != counts[0][items].sum():
+        raise DataError("neighbours and weights of cold items do not match")
+    if len(neighbours) and not (neighbours.min() >= 0 and neighbours.max() < known):
+        raise DataError(f"neighbours of cold items must lie in 0..{known - 1}")
+    offsets = np.concatenate([[0], np.cumsum(counts[0][items])])
+    return ColdItems(items, csr_array((weights.astype(np.float32), neighbours, offsets), shape=(len(items), known)))
 
 
 def _read_table(path: Path) -> pa.Table:

@@ -4,6 +4,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import Field
 
@@ -26,8 +27,8 @@ class ServiceSettings(Settings):
     """Most items in all lists of one batch together: users times k."""
     max_history: int = Field(default=1000, ge=1)
     """Most items in the history of a new user."""
-    max_filter: int = Field(default=1000, ge=1)
-    """Most ids in an allow or block list."""
+    max_filter: int = Field(default=2**20, ge=1)
+    """Most ids in an allow or block list; by default the size of the body is what bounds them."""
     max_listed: int = Field(default=1000, ge=1)
     """Most entries of a search or of a user's history in one answer."""
     max_body_bytes: int = Field(default=2**20, ge=1)
@@ -56,6 +57,12 @@ class ServiceSettings(Settings):
     """Whether each request is logged."""
     allowed_hosts: tuple[str, ...] = ()
     """Names besides those of this machine under which a service without a token may be addressed."""
+    items: Path | None = None
+    """File with titles and attributes of items, in place of those in the run; read at each load."""
+    item_sets: dict[str, Path] = Field(default={})
+    """Files of item ids by the name that expressions know them by, as a boolean attribute; read at each load."""
+    where: str | None = None
+    """Expression over attributes that every list meets, whatever a request asks for."""
 
 
 @dataclass(frozen=True)

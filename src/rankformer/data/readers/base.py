@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from rankformer.errors import ConfigError, DataError
 from rankformer.files import write_bytes_atomic
@@ -46,6 +46,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "weight": ("weight", "rating", "strength", "count", "plays"),
     "title": ("title", "item_title", "item_name"),
 }
+ROLES = (*KNOWN_NAMES, "event")  # an event column is never guessed
 
 
 class ReadOptions(Settings):
@@ -65,6 +66,8 @@ class ReadOptions(Settings):
     """Whether a row that cannot be used ends the reading or is left out."""
     bad_rows: str | None = Field(default=None, exclude=True)
     """File for the counts and the first examples of the rows left out."""
+    event_weights: dict[Annotated[str, BeforeValidator(str)], float] | None = None
+    """Weight of each event, of those that are not listed by the name other; 0 drops them."""
     query: str | None = None
     """SQL that selects the interactions from a database."""
     table: str | None = None

@@ -6,7 +6,7 @@ amazon       reviews of 2014 to 2023 as JSON lines or csv; titles in meta_*
 yelp         yelp_academic_dataset_review.json; titles in yelp_academic_dataset_business.json
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,13 +119,18 @@ def find_layout(path: Path, format: str | None) -> tuple[Layout, list[Path]] | N
     raise DataError(f"{path} is not {format}: expected {expected}")
 
 
-def read_layout(layout: Layout, path: Path, options: ReadOptions) -> tuple[RawTable, dict[str, str]]:
-    """Return the table with the interactions and its column of each role; titles are in its column `title`."""
+def read_layout(
+    layout: Layout, path: Path, options: ReadOptions, named: Sequence[str] = ()
+) -> tuple[RawTable, dict[str, str]]:
+    """Return the table with the interactions and its column of each role; titles are in its column `title`.
+
+    Columns that the caller `named` are read besides those of the layout.
+    """
     every = [name for alternatives in layout.names.values() for name in alternatives]
     chosen = {**layout.options, **options.model_dump(exclude_defaults=True), "format": layout.options["format"]}
     if layout.name == "amazon" and layout.options["format"] == "csv":
         chosen.setdefault("header", bool(set(_first_cells(path)) & set(every)))
-    raw = read_table(path, None, every, None, options.replace(**chosen, bad_rows=options.bad_rows))
+    raw = read_table(path, None, [*every, *named], None, options.replace(**chosen, bad_rows=options.bad_rows))
     names = _existing(raw, layout.names)
     if layout.name == "amazon" and not raw.has_header:
         names |= _amazon_ids(raw)
