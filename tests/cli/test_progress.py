@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 
 from rankformer.cli import progress
+from rankformer.models.blend import Blend
 from rankformer.models.popularity import Popularity
 from rankformer.training.settings import TrainingSettings
 
@@ -87,6 +88,23 @@ def test_a_long_epoch_is_told_off_a_terminal(capsys, monkeypatch):
         wait_for(capsys, "training: epoch 1/3 ... ")
     with progress.progress_of(Popularity().settings, validates=True):
         wait_for(capsys, "fitting ... 0 s\n")
+
+
+def test_a_long_member_of_a_blend_is_told_off_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.progress_of(Blend().settings, validates=True) as show_event:
+        wait_for(capsys, "fitting ... 0 s\n")
+        show_event({"event": "fitting", "member": "ials", "settings": {"weight": 5}, "seconds": 0.1})
+        wait_for(capsys, "fitting ials weight=5 ... ")
+        show_event({"event": "weighing", "members": ["ials"], "seconds": 0.2})
+        wait_for(capsys, "choosing weights on the validation part ... ")
+
+
+def test_a_long_refit_is_told_as_one(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.progress_of(SETTINGS, validates=True) as show_event:
+        show_event({**EVENTS[0], "refit": {"epochs": 2}})
+        wait_for(capsys, "refit: epoch 1/2 ... ")
 
 
 def test_a_short_step_is_not_told(capsys):

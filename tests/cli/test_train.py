@@ -62,7 +62,7 @@ def test_a_database_is_trained_on_and_its_password_is_nowhere(cli, clicks, postg
         try:
             connection.cursor().executemany("insert into clicks values (%s, %s, %s)", rows)
             out = tmp_path / "run"
-            outcome = cli("train", postgres.url, "--table", "clicks", "--out", out, *TINY)
+            outcome = cli("train", postgres.url, "--table", "clicks", "--out", out, "--no-refit", *TINY)
             assert outcome.code == 0, outcome.err
             again = cli("evaluate", out, "--json")  # the server of the tests asks for no password
             assert again.code == 0, again.err
@@ -280,7 +280,16 @@ class TestInterrupted:
 def test_a_real_interrupt(clicks, tmp_path):
     """As a user does it: in a process of its own, stopped by Ctrl-C."""
     script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
-    settings = ["--set", "epochs=1000000", "--set", "patience=1000000", "--set", "validate_every=10"]
+    settings = [
+        "--set",
+        "epochs=1000000",
+        "--set",
+        "patience=1000000",
+        "--set",
+        "validate_every=10",
+        "--model",
+        "rankformer",
+    ]
     arguments = ["train", str(clicks), "--out", "run", *CLICK_COLUMNS, *settings]
     command = [sys.executable, "-c", script, *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

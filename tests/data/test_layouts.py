@@ -40,6 +40,7 @@ def test_recbole_with_one_file_and_titles(tmp_path):
     assert raw_pairs(log) == [(1, 10), (2, 20)]
     assert (log.weights.tolist(), log.times.tolist()) == ([4, 3], [5, 6])
     assert titles_of(log) == {10: 'Toy "Story"', 20: None}
+    assert not DataSource(source=tmp_path).comes_split
 
 
 def test_recbole_that_is_already_split(tmp_path):
@@ -48,6 +49,7 @@ def test_recbole_that_is_already_split(tmp_path):
         write(tmp_path, **{f"ml_dot_{part}_dot_inter": "user_id:token\titem_id:token\n" + text})
     parts = DataSource(source=tmp_path).load()
     assert [raw_pairs(part) for part in parts] == [[(1, 10), (2, 20)], [(1, 20)], [(2, 10)]]
+    assert DataSource(source=tmp_path).comes_split
     write(tmp_path, other_dot_inter="user_id:token\titem_id:token\n1\t2\n")
     with pytest.raises(DataError, match=r"has 4 files of interactions .*name one of them"):
         DataSource(source=tmp_path).load()

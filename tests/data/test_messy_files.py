@@ -358,6 +358,7 @@ def test_a_folder_of_parts_with_partition_columns(tmp_path):
     log = DataSource(source=tmp_path / "log").load_log()
     assert raw_pairs(log) == [(8, 1), (7, 1)]
     assert log.times.tolist() == [1_704_067_200_000_000, 1_704_153_600_000_000]
+    assert not DataSource(source=tmp_path / "log").comes_split, "so that it is refitted, and a test part as it is"
     log = DataSource(source=tmp_path / "log", title="shop").load_log()
     assert log.item_titles.to_pylist() == ["a/b"]
 

@@ -69,6 +69,27 @@ def test_a_table_is_read_by_known_names(database):
     assert log.weights.tolist() == [1.5, 2.0, 3.0]
 
 
+def test_events_have_their_weights(database):
+    query = """select user_id, item_id, case when w > 1.8 then 'cart' else 'view' end as kind from "the clicks" """
+    options = {"query": query, "event": "kind"}
+    assert Interactions.read(database, **options, event_weights={"view": 1, "cart": 3}).weights.tolist() == [1, 3, 3]
+    source = DataSource(source=database, **options, event_weights={"view": 0, "cart": 3})
+    assert raw_pairs(source.load_log()) == EXPECTED[1:]
+    assert DataSource(**source.model_dump(mode="json")).load_log().fingerprint == source.load_log().fingerprint
+    with pytest.raises(DataError, match="no weight for 'cart' in column 'kind'"):
+        Interactions.read(database, **options, event_weights={"view": 1})
+
+
+def test_a_table_with_events_is_read(tmp_path):
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("create table log (user_id text, item_id integer, kind text, rating integer)")
+        connection.executemany("insert into log values (?, ?, ?, 7)", [("ann", 1, "view"), ("bob", 2, "cart")])
+    connection.close()
+    weights = {"view": 1, "cart": 3}
+    log = Interactions.read(f"sqlite:{tmp_path / 'shop.db'}", table="log", event="kind", event_weights=weights)
+    assert log.weights.tolist() == [1, 3]
+
+
 def test_a_query_is_read(database):
     query = 'select user_id as a, item_id as b from "the clicks" where w > 1.6 order by w;'
     assert raw_pairs(Interactions.read(database, query=query, user="a", item="b")) == EXPECTED[1:]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from rankformer import Interactions, MatrixFactorization, Popularity, evaluate
+from rankformer import Blend, Interactions, MatrixFactorization, Popularity, evaluate
 from rankformer.errors import RankformerError
 
 FRAME = pd.DataFrame({"user_id": ["a", "b", "a", "c", "b"], "item_id": [1, 2, 3, 1, 1]})
@@ -35,6 +35,17 @@ def test_two_frames_share_their_ids():
     assert model.recommender.item_ids.ids.to_pylist() == [1, 2, 3, 9]
     assert len(model.recommender.history) == 5
     assert [event["event"] for event in model.log].count("validation") >= 1
+
+
+def test_a_blend_holds_out_some_of_a_frame_to_choose_on():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"who": rng.integers(0, 30, 400), "what": rng.integers(0, 20, 400)}).assign(kind="view")
+    options = {"user": "who", "item": "what", "event": "kind", "event_weights": {"view": 2}}
+    model = Blend(members=["popularity", "item-knn"], tune=False).fit(frame, **options)
+    assert len(model.recommender.history) == 400
+    assert set(model.recommender.history.weights.tolist()) == {2}
+    weights = [member["weight"] for member in model.choices()["members"]]
+    assert weights != [0.5, 0.5], "as without anything to choose on"
 
 
 def test_a_matrix_and_a_path_are_fitted(tmp_path):
