@@ -213,6 +213,11 @@ class Model(ABC):
         self._recommender = self.recommender.with_items(items)
         return self
 
+    def operations(self, graph: BipartiteGraph) -> float:
+        """Return about how many multiply-adds a fit needs, where these grow faster than the data; else 0."""
+        del graph
+        return 0.0
+
     def parameters(self) -> dict[str, Tensor]:
         """Return what was learned, by name; empty for methods that have nothing beyond the scorer."""
         return {}

@@ -34,6 +34,7 @@ from rankformer.training.context import Event, FitContext, TrainingState
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
+MOST_OPERATIONS = 2e12  # of a member that is solved: seconds on two cores
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
 FAILURES = (ConfigError, TrainingError, MemoryError)  # of a member, which the blend does without
@@ -229,7 +230,10 @@ class _Work:
         Raises:
             TrainingError: too few would be left.
         """
-        settings = self.blend.member(name).settings
+        model = self.blend.member(name)
+        settings, operations = model.settings, model.operations(self.graph)
+        if until < math.inf and operations > MOST_OPERATIONS:
+            raise TrainingError(f"{name} needs {operations:.1e} multiply-adds here; budget=none grants them")
         epochs = getattr(settings, "epochs", None)
         if epochs is None or until == math.inf:
             return {}
