@@ -10,6 +10,7 @@ import pytest
 from rankformer.cli.main import run
 
 TINY = ["--set", "epochs=6", "--set", "validate_every=2", "--set", "embedding_dim=8", "--set", "num_layers=1"]
+TINY += ["--model", "rankformer"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def _no_network(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("RANKFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("RANKFORMER_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("rankformer.cli.progress.FIRST_LINE_AFTER", 300.0)  # however busy the machine is
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ share asks for it, and one that would not get far is left out and named, like on
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -119,14 +119,15 @@ class Blend(Model):
         given = self.settings.member_settings.get(name, {})
         return model_class(name)(seed=self.seed, device=self.settings.device, **{**given, **changes})
 
-    def fit(self, train: TrainingData, valid: TrainingData | None = None, **options: Any) -> Self:
-        """Learn from the training part; without a validation part a tenth of it is held out to choose on."""
-        if (valid is not None and len(valid)) or options.get("choices") is not None or len(train) < LEAST_TO_CHOOSE:
-            return super().fit(train, valid, **options)
+    def choices_without(
+        self, train: TrainingData, verbose: bool | None, on_event: Callable[[Event], None] | None
+    ) -> Mapping[str, Any] | None:
+        """Return what a fit chooses on a tenth of the training part, held out; None where that is too small."""
+        if len(train) < LEAST_TO_CHOOSE:
+            return None
         parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
         chooser = type(self)(**self.settings.model_dump())
-        chooser.fit(parts.train, parts.valid, on_event=options.get("on_event"))
-        return super().fit(train, None, **{**options, "choices": chooser.choices()})
+        return chooser.fit(parts.train, parts.valid, on_event=on_event, verbose=verbose).choices()
 
     def choices(self) -> dict[str, Any]:
         """Return the members with their settings, what their validations chose, and their weights."""
