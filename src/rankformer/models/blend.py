@@ -83,9 +83,13 @@ class Trial:
     parameters: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of a trained member
     scorer: Scorer | None = field(default=None, repr=False)  # where it is in memory
 
+    def chosen(self) -> dict[str, Any]:
+        """Return what a fit needs to make the trial again, as JSON can hold it."""
+        return {"member": self.member, "settings": self.settings, "choices": self.choices}
+
     def record(self) -> dict[str, Any]:
         """Return the trial as JSON can hold it."""
-        return {name: getattr(self, name) for name in ("member", "settings", "value", "seconds", "choices")}
+        return {**self.chosen(), "value": self.value, "seconds": self.seconds}
 
 
 class Blend(Model):
@@ -125,7 +129,9 @@ class Blend(Model):
         parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
         chooser = type(self)(**self.settings.model_dump())
         chooser.fit(parts.train, parts.valid, on_event=options.get("on_event"))
-        return super().fit(train, None, **{**options, "choices": chooser.choices()})
+        super().fit(train, None, **{**options, "choices": chooser.choices()})
+        self.log = [*chooser.log, *self.log]  # with the report
+        return self
 
     def choices(self) -> dict[str, Any]:
         """Return the members with their settings, what their validations chose, and their weights."""
@@ -142,9 +148,11 @@ class Blend(Model):
             weights = {each["label"]: each["weight"] for each in chosen}
         kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
         self._choices = {
-            "members": [{"label": label, "weight": weights[label], **trial.record()} for label, trial in kept.items()]
+            "members": [{"label": label, "weight": weights[label], **trial.chosen()} for label, trial in kept.items()]
         }
-        blend = BlendScorer.of({label: work.scorer_of(trial).cpu() for label, trial in kept.items()}, weights)
+        scorers = {label: work.scorer_of(trial).cpu() for label, trial in kept.items()}
+        unweighted = [label for label, trial in kept.items() if not self.member(trial.member).uses_weights]
+        blend = BlendScorer.of(scorers, weights, unweighted)
         if context.validate is not None:
             work.record({"event": "validation", "epoch": 1, **context.validate(blend), "best": True})
         return blend
@@ -162,6 +170,7 @@ class _Work:
         state = context.resume_from
         if state is not None:
             self.started -= state.numbers["seconds"]
+            self.refused = dict(state.numbers["refused"])
             self.trials = [
                 Trial(**record, parameters=state.group(f"trial.{at}."))
                 for at, record in enumerate(state.numbers["trials"])
@@ -188,11 +197,14 @@ class _Work:
         pool: dict[str, Trial] = {}
         names = self.settings.members
         for at, name in enumerate(names):
+            if name in self.refused:  # before a resume
+                continue
             try:
                 pool |= self.search(name, self.seconds + self.left / (len(names) - at))
             except FAILURES as error:
                 self.refused[name] = " ".join(str(error).split()) or type(error).__name__
                 self.record({"event": "refused", "member": name, "reason": self.refused[name]})
+                self.save()
         if not pool:
             raise TrainingError("no member of the blend could be fitted; " + "; ".join(self.refused.values()))
         return pool
@@ -212,10 +224,11 @@ class _Work:
                 trial = self.trial(name, {**limits, **changes})
             except FAILURES:
                 return None
-            if method.fidelity not in changes:
-                loser, best = (best, trial) if trial.value > best.value else (trial, best)
-                if loser is not defaults and loser is not best:
-                    loser.scorer, loser.parameters = None, {}  # frees memory
+            loser = trial  # a cheaper fit is never kept
+            if method.fidelity not in changes and trial.value > best.value:
+                loser, best = best, trial
+            if loser is not defaults and loser is not best:
+                loser.scorer, loser.parameters = None, {}  # frees memory
             return trial.value
 
         if self.settings.tune and self.context.validate is not None:
@@ -232,9 +245,12 @@ class _Work:
         epochs = getattr(settings, "epochs", None)
         if epochs is None or until == math.inf:
             return {}
-        earlier = next((trial for trial in self.trials if trial.member == name), None)
-        if earlier is not None:  # a resumed fit keeps what it had found
-            return {key: value for key, value in earlier.settings.items() if key == "epochs"}
+        begun = [(trial.member, trial.settings) for trial in self.trials]
+        if self.unfinished is not None:
+            begun.append((self.unfinished[0]["member"], self.unfinished[0]["settings"]))
+        for member, changes in begun:  # a resumed fit keeps what it had found
+            if member == name:
+                return {key: value for key, value in changes.items() if key == "epochs"}
         moments = [time.perf_counter()]
         probe = self.blend.member(name, epochs=2, validate_every=2)
         probe.learn(
@@ -328,7 +344,8 @@ class _Work:
             for at, trial in enumerate(self.trials)
             for name, values in trial.parameters.items()
         }
-        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "running": None}
+        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "refused": self.refused}
+        numbers["running"] = None
         if running is not None and state is not None:
             tensors |= {f"running.{name}": values for name, values in state.tensors.items()}
             numbers["running"] = {"trial": running.record(), "numbers": state.numbers}
