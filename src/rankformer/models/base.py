@@ -37,7 +37,7 @@ class Model(ABC):
         settings_class: its hyperparameters; their names are the arguments of the constructor.
         deterministic: whether the seed changes nothing but rounding.
         personalized: whether lists differ between users.
-        has_vectors: whether scores are inner products of embeddings.
+        has_vectors: whether scores are inner products of embeddings; None where that depends on the members.
         uses_weights: whether the weights of interactions count; a fit to weighted interactions warns where not.
         ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
         fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
@@ -51,7 +51,7 @@ class Model(ABC):
     settings_class: ClassVar[type[ModelSettings]]
     deterministic: ClassVar[bool] = False
     personalized: ClassVar[bool] = True
-    has_vectors: ClassVar[bool] = True
+    has_vectors: ClassVar[bool | None] = True
     uses_weights: ClassVar[bool] = False
     ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
     fidelity: ClassVar[str | None] = None

@@ -101,7 +101,7 @@ class Blend(Model):
     name = "blend"
     title = "Blend"
     paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
-    has_vectors = False
+    has_vectors = None
     uses_weights = True  # in the members that can use them
     settings: BlendSettings
     search_space = {"tune": [True, False]}

@@ -11,7 +11,7 @@ from rankformer.scoring.filters import MAX_LENGTH
 from rankformer.serving.settings import ServiceSettings
 
 RawId = str | int | float | bool
-_MOST_RULES = 20  # boosts or limits in one request
+_MOST_RULES, _MOST_QUERY_RULES = 20, 5  # boosts or limits in one request; a URL holds less than a body
 
 _USER, _ITEM, _VERSION = "mira-001", "book-017", "3f0c9a1be274"  # of the demo
 _ENTRY: dict[str, JsonValue] = {"item_id": _ITEM, "title": "Distant Station (space)", "score": 3.271, "rank": 1}
@@ -43,8 +43,9 @@ def _format(name: str, example: str, longest: int = MAX_LENGTH) -> Any:
 
 
 Expression = Annotated[str, _format("expression", "price < 50 and in_stock")]
-QueryExpression = Annotated[str, _format("expression", "price < 50 and in_stock", 2000)]  # a URL holds less than a body
-Limit = Annotated[str, _format("limit", "2:brand", 200)]
+QueryExpression = Annotated[str, _format("expression", "price < 50 and in_stock", 1000)]
+QueryBoost = Annotated[str, _format("boost", "0.5:on_sale", 300)]
+Limit = Annotated[str, _format("limit", "2:brand", 100)]
 Boost = Annotated[str, _format("boost", "0.5:on_sale", 2000)]
 
 
@@ -93,9 +94,9 @@ class SimilarQuery(Request):
     """Item ids that are never returned; repeat the name for each."""
     where: QueryExpression | None = None
     """Expression over the attributes of items that every item of the list meets."""
-    at_most: list[Limit] = Field(default=[], max_length=_MOST_RULES)
+    at_most: list[Limit] = Field(default=[], max_length=_MOST_QUERY_RULES)
     """N:ATTRIBUTE, such as 2:brand: at most N items with one value of the attribute; repeat the name for each."""
-    boost: list[Boost] = Field(default=[], max_length=_MOST_RULES)
+    boost: list[QueryBoost] = Field(default=[], max_length=_MOST_QUERY_RULES)
     """W:EXPRESSION, such as 0.5:on_sale: W standard deviations of the user's scores are added to those of the items
     that meet the expression; W below 0 buries; repeat the name for each."""
 
