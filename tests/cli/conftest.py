@@ -10,6 +10,7 @@ import pytest
 from rankformer.cli.main import run
 
 TINY = ["--set", "epochs=6", "--set", "validate_every=2", "--set", "embedding_dim=8", "--set", "num_layers=1"]
+TINY += ["--model", "rankformer"]
 
 
 @dataclass(frozen=True)

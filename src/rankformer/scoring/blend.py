@@ -22,7 +22,7 @@ from rankformer.scoring.base import Contributions, Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.histories import Histories
 
-_LEAST_SPREAD = 1e-12  # a smaller standard deviation is rounding, not preference
+_LEAST_SPREAD = 1e-6  # of the mean; a smaller standard deviation is rounding, not preference
 
 
 class Moments(NamedTuple):
@@ -57,7 +57,7 @@ class Member:
             return None
         users = self.scorer.users.double()
         spread = ((users @ self.moments.covariance) * users).sum(dim=1).clamp(min=0).sqrt()
-        scale = _inverse(spread) * self.weight
+        scale = _inverse(spread, users @ self.moments.mean) * self.weight
         items = self.scorer.items.double() - self.moments.mean
         return tuple(part.to(self.scorer.items.dtype) for part in (users * scale[:, None], items))  # type: ignore[return-value]
 
@@ -65,7 +65,7 @@ class Member:
         """Add the weighted standardized scores of users to a (b, m) matrix."""
         scores = self.scorer.scores(users).to(total.dtype)
         deviation, mean = torch.std_mean(scores, dim=1, correction=0, keepdim=True)
-        total.add_(scores.sub_(mean).mul_(_inverse(deviation) * self.weight))
+        total.add_(scores.sub_(mean).mul_(_inverse(deviation, mean) * self.weight))
 
     def counted(self, histories: Histories) -> Histories:
         """Return histories as this member counts them."""
@@ -80,8 +80,8 @@ class Member:
             raw = self.scorer.contributions(history, item, user)
         else:  # all of it is the user's own embedding
             raw = Contributions(float(row[item]), np.zeros(len(history.items)), float(row[item]), 0.0)
-        scale = float(_inverse(row.std(correction=0))) * self.weight
-        mean = float(row.mean())
+        deviation, mean = torch.std_mean(row, correction=0)
+        scale, mean = float(_inverse(deviation, mean)) * self.weight, float(mean)
         return Contributions(
             (raw.score - mean) * scale, raw.items * scale, raw.user * scale, (raw.overall - mean) * scale
         )
@@ -194,7 +194,7 @@ class BlendScorer(Scorer):
             seen |= found
             values = values.where(found, 0.0)
             deviation, mean = torch.std_mean(values, correction=0)
-            total += (values - mean) * _inverse(deviation) * member.weight
+            total += (values - mean) * _inverse(deviation, mean) * member.weight
         return total.masked_fill_(~seen, float("-inf")).float()
 
     def cpu(self) -> "BlendScorer":
@@ -253,6 +253,7 @@ def _checked(record: Any) -> tuple[str, float, bool, Mapping[str, Any]]:
     return name, float(weight), record["counts_weights"], scorer
 
 
-def _inverse(spread: Tensor) -> Tensor:
+def _inverse(spread: Tensor, mean: Tensor) -> Tensor:
     """Return 1 / spread, and 0 where there is none."""
-    return torch.where(spread > _LEAST_SPREAD, spread.reciprocal(), torch.zeros_like(spread))
+    least = (_LEAST_SPREAD * mean.abs()).clamp(min=torch.finfo(torch.float32).tiny)
+    return torch.where(spread > least, spread.reciprocal(), torch.zeros_like(spread))
