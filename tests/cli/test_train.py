@@ -249,7 +249,7 @@ def test_a_real_interrupt(clicks, tmp_path):
     """As a user does it: in a process of its own, stopped by Ctrl-C."""
     script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
     settings = ["--set", "epochs=1000000", "--set", "patience=1000000", "--set", "validate_every=10"]
-    arguments = ["train", str(clicks), "--out", "run", *CLICK_COLUMNS, *settings]
+    arguments = ["train", str(clicks), "--out", "run", "--model", "rankformer", *CLICK_COLUMNS, *settings]
     command = [sys.executable, "-c", script, *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline().startswith("warning: the test part has ")

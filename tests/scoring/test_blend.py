@@ -148,7 +148,7 @@ class TestContributions:
         blend = BlendScorer.of(scorers(), {**WEIGHTS, "graph": 0.0})  # a table, and items that split all of it
         parts = blend.contributions(history_of(2), 3, 2)
         table = scorers()["table"].scores(torch.tensor([2]))[0].double()
-        assert parts.user == pytest.approx(float(0.3 * table[3] / table.std(correction=0)), rel=1e-4)
+        assert parts.user == pytest.approx(float(0.3 * (table[3] - table.mean()) / table.std(correction=0)), rel=1e-4)
 
     def test_those_of_a_new_user_are_of_the_members_that_fold_in(self):
         history = Histories.from_lists([[1, 5, 5, 8]])
@@ -158,6 +158,12 @@ class TestContributions:
             float(BLEND.for_histories(history).scores(torch.tensor([0]))[0, 4]), abs=1e-4
         )
         assert parts.items.sum() + parts.user + parts.overall == pytest.approx(parts.score)
+
+    def test_of_embeddings_they_are_beyond_the_average_item(self):
+        blend = BlendScorer.of({"graph": graph_scorer()}, {"graph": 1.0})
+        parts = [blend.contributions(history_of(2), item, 2) for item in range(M)]
+        close(torch.tensor(np.mean([each.items for each in parts], axis=0)), torch.zeros(len(parts[0].items)))
+        assert np.mean([each.user for each in parts]) == pytest.approx(0, abs=1e-5)
 
     def test_a_blend_of_tables_explains_nothing(self):
         blend = BlendScorer.of({"table": scorers()["table"]}, {"table": 1.0})

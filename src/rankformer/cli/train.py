@@ -98,18 +98,21 @@ def train(
             options = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
             train_run(learner, source, parts, out, items=attributes, **options)
     except KeyboardInterrupt:
-        raise Interrupted(_how_to_continue(folder, overwrite)) from None
+        unit = "fit" if hasattr(learner.settings, "members") else "epoch"
+        raise Interrupted(_how_to_continue(folder, overwrite, unit)) from None
     _show_run(out, learner.recommender, "trained", json, warnings)
 
 
-def _how_to_continue(folder: "RunFolder", overwrite: bool) -> str:
+def _how_to_continue(folder: "RunFolder", overwrite: bool, unit: str) -> str:
     epoch = folder.checkpoint_epoch()
     flags = "--resume in place of --overwrite" if overwrite else "--resume"
     if folder.is_refitting:
         return f"the refit in {folder.path} has begun; run the same command with {flags} to continue it"
     if epoch is None:
         return f"no checkpoint was reached; run the same command with {flags} to start again"
-    return f"the checkpoint in {folder.path} is at epoch {epoch}; run the same command with {flags} to continue from it"
+    return (
+        f"the checkpoint in {folder.path} is at {unit} {epoch}; run the same command with {flags} to continue from it"
+    )
 
 
 def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool, warnings: Sequence[str] = ()) -> None:

@@ -165,7 +165,7 @@ class _Work:
         self.blend, self.graph, self.context, self.settings = blend, graph, context, blend.settings
         self.trials: list[Trial] = []
         self.refused: dict[str, str] = {}
-        self.unfinished: tuple[dict[str, Any], TrainingState] | None = None  # the training that a resumed fit was in
+        self.unfinished: tuple[dict[str, Any], list[Event], TrainingState] | None = None  # what a resumed fit was in
         self.started = time.perf_counter()
         state = context.resume_from
         if state is not None:
@@ -177,7 +177,8 @@ class _Work:
             ]
             running = state.numbers["running"]
             if running is not None:
-                self.unfinished = running["trial"], TrainingState(state.group("running."), running["numbers"])
+                inner = TrainingState(state.group("running."), running["numbers"])
+                self.unfinished = running["trial"], running["events"], inner
 
     @property
     def seconds(self) -> float:
@@ -298,13 +299,13 @@ class _Work:
 
     def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None) -> None:
         """Fit a trial and note what came out of it."""
-        self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
-        started, events = time.perf_counter(), list[Event]()
+        started, events, resume = time.perf_counter(), list[Event](), None
         model = self.blend.member(trial.member, **trial.settings)
-        resume = None
         if self.unfinished is not None and self.unfinished[0] == trial.record():
-            resume = self.unfinished[1]
-        context = FitContext(self.context.validate, events.append, _Nested(self, trial), resume, choices)
+            _, events, resume = self.unfinished
+        else:
+            self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
+        context = FitContext(self.context.validate, events.append, _Nested(self, trial, events), resume, choices)
         trial.scorer = model.learn(self.graph_for(model), context)
         model.log = events
         metric = self.settings.metric
@@ -335,8 +336,8 @@ class _Work:
         self.record({"event": "blend", "value": values[0], "members": members, "refused": self.refused})
         return dict(zip(pool, weights, strict=True))
 
-    def save(self, running: Trial | None = None, state: TrainingState | None = None) -> None:
-        """Write a checkpoint: the trials so far, and the state of the one that runs."""
+    def save(self, running: "_Nested | None" = None, state: TrainingState | None = None) -> None:
+        """Write a checkpoint: the trials so far, and the state and events of the one that runs."""
         if self.context.checkpoints is None:
             return
         tensors = {
@@ -348,7 +349,11 @@ class _Work:
         numbers["running"] = None
         if running is not None and state is not None:
             tensors |= {f"running.{name}": values for name, values in state.tensors.items()}
-            numbers["running"] = {"trial": running.record(), "numbers": state.numbers}
+            numbers["running"] = {
+                "trial": running.trial.record(),
+                "events": running.events,
+                "numbers": state.numbers,
+            }
         numbers["trials"] = [trial.record() for trial in self.trials]
         self.context.checkpoints.save(len(self.trials), TrainingState(tensors, numbers))
 
@@ -359,7 +364,8 @@ class _Nested:
 
     work: _Work
     trial: Trial
+    events: list[Event]
 
     def save(self, epoch: int, state: TrainingState) -> None:
         del epoch
-        self.work.save(self.trial, state)
+        self.work.save(self, state)

@@ -72,16 +72,21 @@ class Member:
         return histories if self.counts_weights else histories._replace(weights=None)
 
     def split(self, history: Histories, item: int, user: int | None) -> Contributions:
-        """Return the contributions to the weighted standardized score of an item; those of the mean are global."""
-        history = self.counted(history)
-        folded = self.scorer if user is not None else self.scorer.for_histories(history)
+        """Return the contributions to the weighted standardized score of an item.
+
+        With embeddings each is what it adds to this item beyond the average item; elsewhere the mean is global.
+        """
+        history, scorer = self.counted(history), self.scorer
+        if isinstance(scorer, Embeddings) and self.moments is not None:
+            scorer = replace(scorer, items=scorer.items - self.moments.mean.to(scorer.items.dtype))
+        folded = scorer if user is not None else scorer.for_histories(history)
         row = folded.scores(torch.tensor([user or 0])).double()[0]
-        if self.scorer.can_explain:
-            raw = self.scorer.contributions(history, item, user)
+        if scorer.can_explain:
+            raw = scorer.contributions(history, item, user)
         else:  # all of it is the user's own embedding
             raw = Contributions(float(row[item]), np.zeros(len(history.items)), float(row[item]), 0.0)
-        deviation, mean = torch.std_mean(row, correction=0)
-        scale, mean = float(_inverse(deviation, mean)) * self.weight, float(mean)
+        deviation, average = torch.std_mean(row, correction=0)
+        scale, mean = float(_inverse(deviation, average)) * self.weight, float(average)
         return Contributions(
             (raw.score - mean) * scale, raw.items * scale, raw.user * scale, (raw.overall - mean) * scale
         )
