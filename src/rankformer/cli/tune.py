@@ -128,12 +128,12 @@ def _fixed_and_searched(
 
     settings, method = model.settings.hyperparameters(), type(model)
     fixed = {key: settings[key] for key in (text.partition("=")[0].strip() for text in assignments)}
-    searched = space_of(method) if space is None else read_space(space, method)
+    searched = {} if quick else space_of(method) if space is None else read_space(space, method)
     if space is not None and fixed.keys() & searched.keys():
         name = min(fixed.keys() & searched.keys())
         raise ConfigError(f"{name} is fixed by --set and searched by {space}; leave one of them out")
     searched = {name: dimension for name, dimension in searched.items() if name not in fixed}
-    if not searched:
+    if not searched and not quick:
         what = "every setting that is searched is fixed by --set" if fixed else "it has no settings to search"
         raise ConfigError(f"there is nothing to tune for {model.name}: {what}; choose another --model or --space")
     if epochs is not None:
@@ -144,10 +144,8 @@ def _fixed_and_searched(
     if quick:
         searched = ladder_of(method, fixed)
         if not searched:
-            what = "all of it is fixed by --set" if method.ladder else "it has none"
-            raise ConfigError(
-                f"--budget searches the ladder of a method, and of {model.name}'s {what}; leave --budget out"
-            )
+            what = "has no ladder of values" if not method.ladder else "has all of its ladder fixed by --set"
+            raise ConfigError(f"{model.name} {what}, and --budget searches nothing else; leave --budget out")
     return fixed, searched
 
 
