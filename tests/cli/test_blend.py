@@ -1,8 +1,19 @@
 """The blend on the command line: the model of `train` by default, its report, and what other commands say of it."""
 
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
 import pytest
 
+from rankformer.models.blend import Blend, _Work
+
 from .conftest import CLICK_COLUMNS
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 QUICK = ["--set", "members=ials,item-knn"]
 WITH_MF = ["--set", "members=item-knn,mf", "--set", "tune=false", "--parts", "1,0,0"]  # as heavy as each other
@@ -104,11 +115,30 @@ def test_explain_has_a_row_per_member_that_adds_up(train, cli, tmp_path):
 
 
 def test_a_blend_that_was_stopped_says_at_which_fit(train, tmp_path, monkeypatch):
-    from rankformer.models.blend import _Work
-
     monkeypatch.setattr(_Work, "weigh", lambda self, pool: (_ for _ in ()).throw(KeyboardInterrupt))
     outcome = train("--set", "members=item-knn", "--set", "tune=false")
     assert outcome.code == 130
     assert outcome.err.splitlines()[-1].startswith(f"stopped: the checkpoint in {tmp_path / 'run'} is at fit 1;")
     monkeypatch.undo()
     assert train("--set", "members=item-knn", "--set", "tune=false", "--resume").code == 0
+
+
+def test_the_commands_and_the_program_of_the_page_work(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli("data", "convert", "demo", "--out", "whole.csv").code == 0
+    lines = Path("whole.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("clicks.csv").write_text("".join(lines[:3000]), encoding="utf-8")
+    page = (DOCS / "blend.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^    rankformer (.+)$", page, re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        quick = ["--set", "members=ease,item-knn"] if "train" in command and "members" not in command else []
+        outcome = cli(*shlex.split(command), *quick)
+        assert outcome.code == 0, outcome.err
+    [described] = re.findall(r"\n((?:    .*\n|\n)*    model = \"blend\"\n(?:    .*\n|\n)*)", page)
+    content = tomllib.loads(described.replace("\n    ", "\n"))
+    assert Blend(**content["settings"]).member("ials").settings.embedding_dim == 128
+    [program] = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "by ials" in ran.stdout

@@ -1,42 +1,26 @@
 """What the service says of a blend: its members in explanations, sessions and the model card."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
-import torch
 
-from rankformer.runs.saved import Run, save_run
-from rankformer.scoring.blend import BlendScorer
-from rankformer.scoring.embeddings import Embeddings
+from rankformer.runs.saved import load_run
 from rankformer.serving import schemas
 
 from .clients import asking
-from .runs import ITEMS, LOG, USERS, make_recommender
-
-MEMBERS = [
-    {"label": "table", "member": "mf", "settings": {}, "choices": {}, "weight": 0.25, "value": 0.2, "without": 0.3},
-    {"label": "graph", "member": "lightgcn", "settings": {"l2": 0.1}, "choices": {"epochs": 3}, "weight": 0.75}
-    | {"value": 0.3, "without": 0.2},
-]
-REPORT = {"event": "blend", "value": 0.35, "refused": {"ease": "too large"}, "seconds": 9.0}
-REPORT["members"] = [{**member, "seconds": 1.5} for member in MEMBERS]
+from .runs import write_blend
 
 
 @pytest.fixture(scope="module")
-def blend():
-    recommender = make_recommender()
-    table = Embeddings(
-        *(torch.from_numpy(np.random.default_rng(4).normal(size=(n, 3))).float() for n in (USERS, ITEMS))
-    )
-    scorer = BlendScorer.of({"graph": recommender.scorer, "table": table}, {"graph": 0.75, "table": 0.25})
-    return replace(recommender, scorer=scorer)
+def folder(tmp_path_factory):
+    return write_blend(tmp_path_factory.mktemp("runs") / "blend")
 
 
 @pytest.fixture(scope="module")
-def client(blend, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "blend"
-    save_run(folder, Run("blend", {"metric": "ndcg@20"}, 0, blend, log=[*LOG[:2], REPORT]))
+def blend(folder):
+    return load_run(folder).recommender
+
+
+@pytest.fixture(scope="module")
+def client(folder):
     with asking(folder) as client:
         yield client
 
