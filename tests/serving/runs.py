@@ -1,5 +1,6 @@
 """Small runs with known vectors, for a service to serve."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.data.items import Items
 from rankformer.runs.saved import Run, save_run
+from rankformer.scoring.blend import BlendScorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.scoring.recommender import Recommender
@@ -57,4 +59,23 @@ def write_shop(folder: Path) -> Path:
     }
     recommender = make_recommender().with_items(Items.from_arrow(pa.table(columns)))
     save_run(folder, Run("toy", {}, 0, recommender, data={"name": "shop"}))
+    return folder
+
+
+MEMBERS = [
+    {"label": "table", "member": "mf", "settings": {}, "choices": {}, "weight": 0.25, "value": 0.2, "without": 0.3},
+    {"label": "graph", "member": "lightgcn", "settings": {"l2": 0.1}, "choices": {"epochs": 3}, "weight": 0.75}
+    | {"value": 0.3, "without": 0.2},
+]
+BLEND_REPORT: dict[str, Any] = {"event": "blend", "value": 0.35, "refused": {"ease": "too large"}, "seconds": 9.0}
+BLEND_REPORT["members"] = [{**member, "seconds": 1.5} for member in MEMBERS]
+
+
+def write_blend(folder: Path) -> Path:
+    """Write a run of two members, of which the second cannot score new users."""
+    recommender, rng = make_recommender(), np.random.default_rng(4)
+    table = Embeddings(*(torch.from_numpy(rng.normal(size=(count, 3))).float() for count in (USERS, ITEMS)))
+    scorer = BlendScorer.of({"graph": recommender.scorer, "table": table}, {"graph": 0.75, "table": 0.25})
+    log = [*LOG[:2], BLEND_REPORT]
+    save_run(folder, Run("blend", {"metric": "ndcg@20"}, 0, replace(recommender, scorer=scorer), log=log))
     return folder

@@ -12,6 +12,8 @@ from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rankformer.data.id_map import IdMap
     from rankformer.scoring.recommendations import Recommendations
 
@@ -103,7 +105,7 @@ def recommend(
             show(f"wrote {len(lists):,} rows to {out}")
     elif json:
         unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
-        gaps = {"unknown_items": unknown, "fallbacks": lists.fallbacks}
+        gaps = {"unknown_items": unknown, "fallbacks": lists.fallbacks, "left_out": list(lists.left_out)}
         show_json({"recommendations": _rows_of(lists), **{name: gap for name, gap in gaps.items() if gap}})
     else:
         _show_lists(lists, asked)
@@ -149,7 +151,8 @@ def explain(
     """Explain why RUN scores an item as it does for a user.
 
     The score is split exactly into the contribution of each item of the user's history, the largest first, and that of
-    all other items together. With --json every item of the history is listed.
+    all other items together; the score of a blend is also split over its members. With --json every item of the history
+    is listed.
 
     Examples:
         rankformer explain runs/demo --user mira-001 --item book-128
@@ -178,6 +181,10 @@ def explain(
     whom = "this history" if user is None else found.user_id
     title = f"{found.item_id}{'' if found.title is None else f' ({found.title})'} for {whom}"
     show_table(("contribution", "item", "title"), rows, title=title, numbers=("contribution",))
+    if found.members is not None:
+        _note_left_out(recommender.scorer.left_out_of_fold_in if user is None else ())
+        by_member = sorted(found.members.items(), key=lambda each: -each[1])
+        show_table(("contribution", "member"), [each[::-1] for each in by_member], numbers=("contribution",))
     show(f"score {found.score:.4f}")
 
 
@@ -215,6 +222,12 @@ def _note_gaps(lists: "Recommendations", lacking: str) -> None:
     whom = lists.fallbacks if len(lists.fallbacks) <= 5 else [f"{len(lists.fallbacks):,} users"]
     for name in whom:
         show_note(f"{name}: no {lacking}, so these are the most popular ones")
+    _note_left_out(lists.left_out)
+
+
+def _note_left_out(members: "Sequence[str]") -> None:
+    if members:
+        show_note(f"without {', '.join(members)}: {'they' if members[1:] else 'it'} cannot score new users")
 
 
 def _lines_of(path: Path) -> list[str]:

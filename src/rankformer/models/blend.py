@@ -84,9 +84,13 @@ class Trial:
     parameters: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of a trained member
     scorer: Scorer | None = field(default=None, repr=False)  # where it is in memory
 
+    def chosen(self) -> dict[str, Any]:
+        """Return what a fit needs to make the trial again, as JSON can hold it."""
+        return {"member": self.member, "settings": self.settings, "choices": self.choices}
+
     def record(self) -> dict[str, Any]:
         """Return the trial as JSON can hold it."""
-        return {name: getattr(self, name) for name in ("member", "settings", "value", "seconds", "choices")}
+        return {**self.chosen(), "value": self.value, "seconds": self.seconds}
 
 
 class Blend(Model):
@@ -107,6 +111,7 @@ class Blend(Model):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._choices: dict[str, Any] = {}
+        self._report: Event | None = None  # of a fit without a validation part, on what it held out
         for name in self.settings.members:  # a mistake is found before the work
             self.member(name)
         for name in self.settings.member_settings.keys() - set(self.settings.members):
@@ -127,7 +132,9 @@ class Blend(Model):
             return None
         parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
         chooser = type(self)(**self.settings.model_dump())
-        return chooser.fit(parts.train, parts.valid, on_event=on_event, verbose=verbose).choices()
+        chooser.fit(parts.train, parts.valid, on_event=on_event, verbose=verbose)
+        self._report = next((event for event in chooser.log if event["event"] == "blend"), None)
+        return chooser.choices()
 
     def choices(self) -> dict[str, Any]:
         """Return the members with their settings, what their validations chose, and their weights."""
@@ -139,14 +146,18 @@ class Blend(Model):
             pool = work.pool()
             weights = work.weigh(pool)
         else:
+            if self._report is not None:
+                work.record(self._report)
             chosen = context.choices["members"]
             pool = {each["label"]: work.again(each) for each in chosen}
             weights = {each["label"]: each["weight"] for each in chosen}
         kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
         self._choices = {
-            "members": [{"label": label, "weight": weights[label], **trial.record()} for label, trial in kept.items()]
+            "members": [{"label": label, "weight": weights[label], **trial.chosen()} for label, trial in kept.items()]
         }
-        blend = BlendScorer.of({label: work.scorer_of(trial).cpu() for label, trial in kept.items()}, weights)
+        scorers = {label: work.scorer_of(trial).cpu() for label, trial in kept.items()}
+        unweighted = [label for label, trial in kept.items() if not self.member(trial.member).uses_weights]
+        blend = BlendScorer.of(scorers, weights, unweighted)
         if context.validate is not None:
             work.record({"event": "validation", "epoch": 1, **context.validate(blend), "best": True})
         return blend
@@ -159,18 +170,20 @@ class _Work:
         self.blend, self.graph, self.context, self.settings = blend, graph, context, blend.settings
         self.trials: list[Trial] = []
         self.refused: dict[str, str] = {}
-        self.unfinished: tuple[dict[str, Any], TrainingState] | None = None  # the training that a resumed fit was in
+        self.unfinished: tuple[dict[str, Any], list[Event], TrainingState] | None = None  # what a resumed fit was in
         self.started = time.perf_counter()
         state = context.resume_from
         if state is not None:
             self.started -= state.numbers["seconds"]
+            self.refused = dict(state.numbers["refused"])
             self.trials = [
                 Trial(**record, parameters=state.group(f"trial.{at}."))
                 for at, record in enumerate(state.numbers["trials"])
             ]
             running = state.numbers["running"]
             if running is not None:
-                self.unfinished = running["trial"], TrainingState(state.group("running."), running["numbers"])
+                inner = TrainingState(state.group("running."), running["numbers"])
+                self.unfinished = running["trial"], running["events"], inner
 
     @property
     def seconds(self) -> float:
@@ -190,11 +203,14 @@ class _Work:
         pool: dict[str, Trial] = {}
         names = self.settings.members
         for at, name in enumerate(names):
+            if name in self.refused:  # before a resume
+                continue
             try:
                 pool |= self.search(name, self.seconds + self.left / (len(names) - at))
             except FAILURES as error:
                 self.refused[name] = " ".join(str(error).split()) or type(error).__name__
                 self.record({"event": "refused", "member": name, "reason": self.refused[name]})
+                self.save()
         if not pool:
             raise TrainingError("no member of the blend could be fitted; " + "; ".join(self.refused.values()))
         return pool
@@ -214,10 +230,11 @@ class _Work:
                 trial = self.trial(name, {**limits, **changes})
             except FAILURES:
                 return None
-            if method.fidelity not in changes:
-                loser, best = (best, trial) if trial.value > best.value else (trial, best)
-                if loser is not defaults and loser is not best:
-                    loser.scorer, loser.parameters = None, {}  # frees memory
+            loser = trial  # a cheaper fit is never kept
+            if method.fidelity not in changes and trial.value > best.value:
+                loser, best = best, trial
+            if loser is not defaults and loser is not best:
+                loser.scorer, loser.parameters = None, {}  # frees memory
             return trial.value
 
         if self.settings.tune and self.context.validate is not None:
@@ -237,9 +254,12 @@ class _Work:
         epochs = getattr(settings, "epochs", None)
         if epochs is None or until == math.inf:
             return {}
-        earlier = next((trial for trial in self.trials if trial.member == name), None)
-        if earlier is not None:  # a resumed fit keeps what it had found
-            return {key: value for key, value in earlier.settings.items() if key == "epochs"}
+        begun = [(trial.member, trial.settings) for trial in self.trials]
+        if self.unfinished is not None:
+            begun.append((self.unfinished[0]["member"], self.unfinished[0]["settings"]))
+        for member, changes in begun:  # a resumed fit keeps what it had found
+            if member == name:
+                return {key: value for key, value in changes.items() if key == "epochs"}
         moments = [time.perf_counter()]
         probe = self.blend.member(name, epochs=2, validate_every=2)
         probe.learn(
@@ -287,13 +307,13 @@ class _Work:
 
     def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None) -> None:
         """Fit a trial and note what came out of it."""
-        self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
-        started, events = time.perf_counter(), list[Event]()
+        started, events, resume = time.perf_counter(), list[Event](), None
         model = self.blend.member(trial.member, **trial.settings)
-        resume = None
         if self.unfinished is not None and self.unfinished[0] == trial.record():
-            resume = self.unfinished[1]
-        context = FitContext(self.context.validate, events.append, _Nested(self, trial), resume, choices)
+            _, events, resume = self.unfinished
+        else:
+            self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
+        context = FitContext(self.context.validate, events.append, _Nested(self, trial, events), resume, choices)
         trial.scorer = model.learn(self.graph_for(model), context)
         model.log = events
         metric = self.settings.metric
@@ -324,8 +344,8 @@ class _Work:
         self.record({"event": "blend", "value": values[0], "members": members, "refused": self.refused})
         return dict(zip(pool, weights, strict=True))
 
-    def save(self, running: Trial | None = None, state: TrainingState | None = None) -> None:
-        """Write a checkpoint: the trials so far, and the state of the one that runs."""
+    def save(self, running: "_Nested | None" = None, state: TrainingState | None = None) -> None:
+        """Write a checkpoint: the trials so far, and the state and events of the one that runs."""
         if self.context.checkpoints is None:
             return
         tensors = {
@@ -333,10 +353,15 @@ class _Work:
             for at, trial in enumerate(self.trials)
             for name, values in trial.parameters.items()
         }
-        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "running": None}
+        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "refused": self.refused}
+        numbers["running"] = None
         if running is not None and state is not None:
             tensors |= {f"running.{name}": values for name, values in state.tensors.items()}
-            numbers["running"] = {"trial": running.record(), "numbers": state.numbers}
+            numbers["running"] = {
+                "trial": running.trial.record(),
+                "events": running.events,
+                "numbers": state.numbers,
+            }
         numbers["trials"] = [trial.record() for trial in self.trials]
         self.context.checkpoints.save(len(self.trials), TrainingState(tensors, numbers))
 
@@ -347,7 +372,8 @@ class _Nested:
 
     work: _Work
     trial: Trial
+    events: list[Event]
 
     def save(self, epoch: int, state: TrainingState) -> None:
         del epoch
-        self.work.save(self.trial, state)
+        self.work.save(self, state)

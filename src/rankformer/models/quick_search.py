@@ -48,8 +48,7 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
             options = [{**best, name: value} for value in values if value != _default(method, name)]
             best = max([best, *options], key=lambda changes: _known(tried, changes, measured))
     else:
-        full = _default(method, method.fidelity)
-        low = {method.fidelity: max(1, full // FRACTION)}
+        low = {method.fidelity: cheaper(_default(method, method.fidelity))}
         first = [(value_of({**changes, **low}), changes) for changes in _combinations(method, ladder)]
         ranked = sorted(
             ((value, -at) for at, (value, _) in enumerate(first) if value is not None), reverse=True
@@ -61,6 +60,11 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         for value in values if name not in fixed else ():
             _known(tried, {**best, name: value}, measured)
     return max(tried.values(), key=lambda each: each[0])[1]
+
+
+def cheaper(fidelity: int) -> int:
+    """Return the fidelity of the first round."""
+    return max(1, fidelity // FRACTION)
 
 
 def _known(

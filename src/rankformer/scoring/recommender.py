@@ -415,7 +415,7 @@ class Recommender:
         """Return up to k items for each new user, given by a history.
 
         Whoever has no item that the model knows gets the most popular ones; the result's `fallbacks` says who, its
-        `unknown_items` what was ignored.
+        `unknown_items` what was ignored, its `left_out` which members of a blend have no part in the lists.
 
         Args:
             histories: raw item ids for each user, under any name; an item that is listed twice weighs twice.
@@ -435,7 +435,12 @@ class Recommender:
             names = pa.array(list(histories))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ConfigError(f"histories must be named by values of one type; {error}") from error
-        return replace(self._table("user_id", names, "item_id", lists), unknown_items=unknown, fallbacks=fallbacks)
+        gaps: dict[str, Any] = {
+            "unknown_items": unknown,
+            "fallbacks": fallbacks,
+            "left_out": self.scorer.left_out_of_fold_in,
+        }
+        return replace(self._table("user_id", names, "item_id", lists), **gaps)
 
     def similar_items(self, item: Any, k: int = 10, **filters: Unpack[ListFilters]) -> Recommendations:
         """Return the k items most similar to a given one, itself left out: see `rank_similar`, `recommend` for filters.
