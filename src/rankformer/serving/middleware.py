@@ -24,6 +24,7 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _WITHOUT_BODY = frozenset(("GET", "HEAD", "OPTIONS"))
 _CLOSE = {"Connection": "close"}  # the rest of such a body is not worth reading
 _CLIENT_GONE = 499  # counted when the caller left before the answer; never sent
+_SMALL_BODY = 2**14  # bytes that are checked faster than a thread is found
 # A JSON string, or the rest of the text when one is never closed: each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -155,9 +156,29 @@ async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -
         raise ApiError(408, "body_timeout", "the body did not arrive in time", _CLOSE) from None
     if body and headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "unsupported_media_type", "send the body as application/json")
-    if is_deeper(bytes(body), settings.max_json_depth):
+    whole = bytes(body)
+    if len(whole) > _SMALL_BODY:
+        await asyncio.to_thread(_check_json, whole, settings)
+    else:
+        _check_json(whole, settings)
+    return whole
+
+
+def _check_json(body: bytes, settings: ServiceSettings) -> None:
+    """Refuse JSON that is out of proportion, in time that is linear in its length."""
+    if has_more_values(body, settings.max_json_values):
+        raise ApiError(413, "body_too_large", f"a body may hold at most {settings.max_json_values} values")
+    if is_deeper(body, settings.max_json_depth):
         raise ApiError(400, "too_deep", f"JSON may be nested at most {settings.max_json_depth} levels deep")
-    return bytes(body)
+
+
+def has_more_values(body: bytes, limit: int) -> bool:
+    """Whether JSON holds more than `limit` values, found without parsing it; a list in a list may count twice.
+
+    Every value but the first comes after a comma or an opening bracket, so that these bound what a parser builds.
+    """
+    structure, strings = _STRING.subn(b"", body, count=limit + 1)
+    return strings > limit or sum(map(structure.count, (b",", b"[", b"{"))) > limit
 
 
 def is_deeper(body: bytes, limit: int) -> bool:

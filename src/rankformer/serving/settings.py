@@ -57,6 +57,11 @@ class ServiceSettings(Settings):
     allowed_hosts: tuple[str, ...] = ()
     """Names besides those of this machine under which a service without a token may be addressed."""
 
+    @property
+    def max_json_values(self) -> int:
+        """Most values in a JSON body: twice what the longest lists together need, and some for other fields."""
+        return 2 * (self.max_users + self.max_history + 2 * self.max_filter) + 1000
+
 
 @dataclass(frozen=True)
 class Tokens:
