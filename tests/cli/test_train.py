@@ -167,6 +167,15 @@ class TestTheFolderIsInUse:
         assert cli("train", "nothing.csv", "--out", run, "--overwrite").code == 2
         assert cli("recommend", run, "--user", "u1").code == 0
 
+    def test_a_training_that_fails_does_not_cost_the_old_run(self, cli, clicks, run):
+        before = cli("recommend", run, "--all", "--json").json
+        assert cli(*self.arguments(clicks, run), "--overwrite", "--set", "learning_rate=1e30").code == 1
+        assert cli("recommend", run, "--all", "--json").json == before
+        assert "--overwrite" in cli(*self.arguments(clicks, run)).error
+        assert cli(*self.arguments(clicks, run), "--overwrite", "--seed", 4, "--json").json["seed"] == 4
+        assert cli("recommend", run, "--all", "--json").json != before
+        assert not (run / ".training").exists()
+
     @pytest.mark.parametrize("flags", [[], ["--resume"], ["--overwrite"]])
     def test_a_folder_of_other_things_is_never_touched(self, cli, clicks, tmp_path, flags):
         folder = tmp_path / "photos"

@@ -20,7 +20,7 @@ import torch
 from rankformer.data.interactions import Interactions
 from rankformer.models.rankformer import Rankformer
 from rankformer.runs import checkpoint
-from rankformer.runs.manifest import is_run
+from rankformer.runs.manifest import is_run, read_manifest
 from rankformer.runs.saved import load_run
 
 SETTINGS = {"epochs": 10, "validate_every": 1, "patience": 4, "num_layers": 1, "embedding_dim": 128}
@@ -87,7 +87,7 @@ def forked(folder, batch_size, data, file_call=None, delay=None):
 def outcome(folder):
     """What a finished run says: checksum of all its tensors, and its log without the clock."""
     run = load_run(folder)
-    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest = read_manifest(folder)
     log = [{name: value for name, value in event.items() if name != "seconds"} for event in run.log]
     return {"tensors": manifest["files"]["embeddings.safetensors"]["sha256"], "log": log}
 

@@ -52,23 +52,25 @@ def train(
     configuration = read_configuration(config)
     source = data_source(data, {**configuration.get("data", {}), **options})
     folder = RunFolder(out)
-    state = folder.claim(resume=resume, overwrite=overwrite)
-    learner = build_model(configuration, model, assignments or (), seed, device)
-    with busy(f"reading {source.source}"):
-        parts = source.load()
-    if state is State.FINISHED and resume:
-        folder.check_finished(learner, parts)
-        if not json:
-            show_note(f"{out} is already finished; nothing was trained")
-        _show_run(out, load_run(out).recommender, "already finished", json)
-        return
-    if overwrite:
-        folder.clear()
-    try:
-        with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-            train_run(learner, source, parts, out, resume=resume, on_event=on_event, stage=busy)
-    except KeyboardInterrupt:
-        raise Interrupted(_how_to_continue(folder, overwrite)) from None
+    with folder.lock():
+        state = folder.claim(resume=resume, overwrite=overwrite)
+        learner = build_model(configuration, model, assignments or (), seed, device)
+        with busy(f"reading {source.source}"):
+            parts = source.load()
+        if state is State.FINISHED and resume:
+            folder.check_finished(learner, parts)
+            if not json:
+                show_note(f"{out} is already finished; nothing was trained")
+            _show_run(out, load_run(out).recommender, "already finished", json)
+            return
+        if overwrite:
+            folder.clear()
+        try:
+            with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
+                how = {"resume": resume, "on_event": on_event, "stage": busy}
+                train_run(learner, source, parts, out, training_folder=folder.training, **how)
+        except KeyboardInterrupt:
+            raise Interrupted(_how_to_continue(folder, overwrite)) from None
     _show_run(out, learner.recommender, "trained", json)
 
 

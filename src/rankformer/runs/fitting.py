@@ -1,6 +1,7 @@
 """Fit a model: validation, training log and checkpoints put around what the model learns."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -10,9 +11,11 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator
+from rankformer.files import locked
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
 from rankformer.runs.manifest import is_run
+from rankformer.runs.ownership import CHECKPOINT, check_ours
 from rankformer.runs.training_log import LOG, TrainingLog
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
@@ -67,24 +70,28 @@ def fit(
     on_event: Callable[[Event], None] | None = None,
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
-    if folder is not None and is_run(folder):
-        raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
     valid = valid if valid is not None and len(valid) else None
     metric = getattr(model.settings, "metric", "ndcg@20")
     parse_metrics(metric)  # a mistake is found before the work, not after it
-    log = TrainingLog(None if folder is None else folder / LOG, on_event)
-    checkpoints, state = None, None
-    if folder is not None:
-        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid))
-        if not resume:
-            remove_checkpoint(store.folder)
-        found = store.load()
-        state = None if found is None else TrainingState(*found)
-        log.rewind(state.numbers["log_events"] if state else 0)
-        checkpoints = _Checkpoints(store, log)
-    validate = None if valid is None else make_validator(train, valid, metric)
-    graph = BipartiteGraph.from_interactions(train, model.device)
-    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
+    with nullcontext() if folder is None else locked(folder):
+        checkpoints, state = None, None
+        if folder is not None:
+            check_ours(folder)
+            if is_run(folder):
+                raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it")
+            store = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid))
+            if not resume:
+                remove_checkpoint(store.folder)
+            found = store.load()
+            store.begin()
+            state = None if found is None else TrainingState(*found)
+        log = TrainingLog(None if folder is None else folder / LOG, on_event)
+        if folder is not None:
+            log.rewind(state.numbers["log_events"] if state else 0)
+            checkpoints = _Checkpoints(store, log)
+        validate = None if valid is None else make_validator(train, valid, metric)
+        graph = BipartiteGraph.from_interactions(train, model.device)
+        scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
     return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
 
 

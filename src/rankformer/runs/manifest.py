@@ -17,9 +17,18 @@ _PARTS: dict[str, type] = {"model": str, "seed": int} | dict.fromkeys(
 )
 
 
+STAGED = ".staged"  # a whole new run, whose files are being moved to where the old ones are
+
+
+def located(folder: Path, name: str) -> Path:
+    """Return where a file of a run is: in the run that is being put in place of an older one, or in the folder."""
+    staged = folder / STAGED / name
+    return staged if staged.is_file() else folder / name
+
+
 def is_run(folder: Path) -> bool:
     """Whether the folder holds a finished run."""
-    return (folder / MANIFEST).is_file()
+    return located(folder, MANIFEST).is_file()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         unfinished = (folder / "checkpoint").is_dir()
         hint = "training has not finished, continue it with --resume" if unfinished else "it is not a run folder"
         raise RunFolderError(f"{folder} has no {MANIFEST}: {hint}")
-    path = folder / MANIFEST
+    path = located(folder, MANIFEST)
     manifest = read_checksummed_json(path)
     if manifest.get("format") == FORMAT and manifest.get("version") == 1:
         manifest = upgrade_manifest(manifest)

@@ -9,12 +9,14 @@
     history.parquet          training interactions by index
     log.jsonl                training log: one line per epoch and validation
 
-Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
+Files are written to a folder of their own and fsynced; it is renamed to `.staged`, and from then on its files count in
+place of those outside, where they are moved next, the manifest last. A folder without a manifest is not a run.
 Loading verifies every checksum, shape and index range before use.
 """
 
 import base64
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,12 +35,13 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError, RunFolderError
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
-from rankformer.runs.checkpoint import remove_checkpoint
+from rankformer.files import atomic_path, locked, sha256_of, sync_folder, write_bytes_atomic
+from rankformer.runs.checkpoint import is_checkpoint, remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
-from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
-from rankformer.runs.training_log import read_log
+from rankformer.runs.manifest import FILES, FORMAT, MANIFEST, STAGED, TENSORS, VERSION, located, read_manifest
+from rankformer.runs.ownership import CHECKPOINT, TRAINING, check_ours, put_in_place, remove_files, sweep
+from rankformer.runs.training_log import LOG, read_log
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
@@ -62,16 +65,33 @@ class Run:
 
 
 def save_run(folder: Path, run: Run) -> None:
-    """Write a run, and remove the checkpoint of its training.
+    """Write a run, and remove the checkpoint of its training; an older run in the folder stays until this is whole.
 
-    An older run in the same folder stops counting before its files are replaced.
+    Raises:
+        RunFolderError: another process writes to the folder, or something in it has the name of a file of a run.
     """
+    kind = run.recommender.scorer.metadata()["kind"]
+    if kind not in SCORERS:
+        raise RunFolderError(f"a {kind!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
+    with locked(folder):
+        check_ours(folder)
+        sweep(folder)
+        staging = folder / f"{STAGED}.tmp"
+        try:
+            _write_files(staging, run)
+            os.replace(staging, folder / STAGED)  # from here on this is the run
+        finally:
+            remove_files(staging)
+        sync_folder(folder)
+        put_in_place(folder)
+        if is_checkpoint(folder / CHECKPOINT):
+            remove_checkpoint(folder / CHECKPOINT)
+        remove_files(folder / TRAINING)
+
+
+def _write_files(folder: Path, run: Run) -> None:
+    """Write every file of a run, the manifest last, each of them safely on disk."""
     recommender = run.recommender
-    scorer = recommender.scorer.metadata()
-    if scorer["kind"] not in SCORERS:
-        raise RunFolderError(f"a {scorer['kind']!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
@@ -90,14 +110,10 @@ def save_run(folder: Path, run: Run) -> None:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: getattr(run, name) for name in _SAID},
         "data": {**run.data, "history": history.name},
-        "scorer": scorer,
+        "scorer": recommender.scorer.metadata(),
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in FILES},
     }
-    for name in (*FILES, MANIFEST):
-        for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
-            leftover.unlink(missing_ok=True)
     write_bytes_atomic(folder / MANIFEST, checksummed_json(manifest))
-    remove_checkpoint(folder / "checkpoint")
 
 
 def load_run(folder: Path) -> Run:
@@ -108,15 +124,15 @@ def load_run(folder: Path) -> Run:
     """
     manifest = read_manifest(folder)
     for name in FILES:
-        _verify(folder / name, manifest["files"].get(name))
-    with _reading(folder / TENSORS) as path:
+        _verify(located(folder, name), manifest["files"].get(name))
+    with _reading(located(folder, TENSORS)) as path:
         tensors = {upgrade_tensor_name(name): value for name, value in load_tensors(path.read_bytes()).items()}
-    with _reading(folder / "users.parquet") as path:
+    with _reading(located(folder, "users.parquet")) as path:
         user_ids = IdMap(_read_table(path)["id"].combine_chunks())
-    with _reading(folder / "items.parquet") as path:
+    with _reading(located(folder, "items.parquet")) as path:
         items = _read_table(path)
         item_ids, titles = IdMap(items["id"].combine_chunks()), _titles_of(items)
-    with _reading(folder / "history.parquet") as path:
+    with _reading(located(folder, "history.parquet")) as path:
         table = _read_table(path)
         indices = [table[name].combine_chunks() for name in ("user", "item")]
         if not all(pa.types.is_integer(column.type) for column in indices):
@@ -127,8 +143,8 @@ def load_run(folder: Path) -> Run:
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
         recommender = Recommender(scorer, user_ids, item_ids, history)
-    with _reading(folder / "log.jsonl"):
-        log = read_log(folder)
+    with _reading(located(folder, LOG)) as path:
+        log = read_log(path.parent)
     prefix = "network."
     parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     said = {name: manifest[name] for name in _SAID}

@@ -92,12 +92,18 @@ def train_run(
     parts: Parts,
     folder: Path,
     *,
+    training_folder: Path | None = None,
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
     stage: Stage = lambda name: nullcontext(),
 ) -> tuple[Outcome, dict[str, Any]]:
-    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest."""
-    outcome = fit_and_evaluate(model, parts, folder=folder, resume=resume, on_event=on_event, stage=stage)
+    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest.
+
+    Training log and checkpoints go to `training_folder` while it trains, the folder of the run by default.
+    """
+    outcome = fit_and_evaluate(
+        model, parts, folder=training_folder or folder, resume=resume, on_event=on_event, stage=stage
+    )
     data = describe_data(source, parts)
     with stage("saving"):
         model.save(folder, data=data, evaluation=outcome.evaluation)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankformer.errors import RunFolderError
-from rankformer.runs.manifest import MANIFEST, read_manifest
+from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.scoring.top_k import TopK
@@ -167,7 +167,7 @@ def load_served_model(path: Path) -> ServedModel:
     """
     folder = path.resolve()  # a symbolic link may be pointed elsewhere at any time: follow it once
     manifest = read_manifest(folder)
-    version = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
+    version = hashlib.sha256(located(folder, MANIFEST).read_bytes()).hexdigest()[:12]
     run = load_run(folder)
     if read_manifest(folder) != manifest:
         raise RunFolderError(f"{folder} was replaced while it was being loaded; load it again once it is whole")
