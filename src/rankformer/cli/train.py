@@ -67,8 +67,8 @@ def train(
             folder.clear()
         try:
             with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-                how = {"resume": resume, "on_event": on_event, "stage": busy}
-                train_run(learner, source, parts, out, training_folder=folder.training, **how)
+                work = folder.training
+                train_run(learner, source, parts, out, work, resume=resume, on_event=on_event, stage=busy)
         except KeyboardInterrupt:
             raise Interrupted(_how_to_continue(folder, overwrite)) from None
     _show_run(out, learner.recommender, "trained", json)

@@ -117,7 +117,7 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
                 ids = model.users if kind == "user" else model.items
                 arguments[kind] = service.known(kind, ids.find_text, unescaped(segment))
         if "body" in models:
-            document = await service.run(from_body, scope["body"], arguments, named)
+            document: Any = await service.run(from_body, scope["body"], arguments, named)
         else:
             document = await handler(service, **arguments)
             document = {**document, **named} if isinstance(document, dict) else document

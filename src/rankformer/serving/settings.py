@@ -40,6 +40,16 @@ class ServiceSettings(Settings):
     """Seconds within which an answer must be found."""
     max_in_flight: int = Field(default=1024, ge=1)
     """Most requests at once; the next ones are rejected."""
+    max_connections: int = Field(default=4096, ge=1)
+    """Most connections at once, as far as the limit of open files allows; then those that wait longest are closed."""
+    header_timeout: float = Field(default=10.0, gt=0)
+    """Seconds within which a new connection must have sent the head of a request."""
+    keep_alive: float = Field(default=30.0, gt=0)
+    """Seconds for which a connection may wait for another request."""
+    write_timeout: float = Field(default=10.0, gt=0)
+    """Seconds within which a caller must have read what was sent, some 50 kB, before more is."""
+    max_answer_bytes: int = Field(default=2**26, ge=1)
+    """Most bytes of large answers that wait to be read; the next ones are rejected."""
     batching: bool = True
     """Whether requests for single users that wait at the same time are answered together."""
     batch_size: int = Field(default=64, ge=1)
