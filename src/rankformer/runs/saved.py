@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors import SafetensorError
+import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
@@ -45,6 +45,8 @@ from rankformer.runs.training_log import LOG, read_log
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
+_ALWAYS_READ = 2**28  # bytes that a table may have, however small its file is
+_EXPANSION = 1000  # times that a larger one may be larger than its file
 _SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
 
 
@@ -143,16 +145,19 @@ def load_run(folder: Path) -> Run:
     with _reading(folder / TENSORS):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
         recommender = Recommender(scorer, user_ids, item_ids, history)
+        prefix = "network."
+        parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        for name, value in parameters.items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise DataError(f"the parameter {name} holds a number that is not finite")
     with _reading(located(folder, LOG)) as path:
         log = read_log(path.parent)
-    prefix = "network."
-    parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     said = {name: manifest[name] for name in _SAID}
     return Run(recommender=recommender, parameters=parameters, log=log, **said)
 
 
-def _verify(path: Path, expected: Any) -> None:
-    if not isinstance(expected, dict) or not {"size", "sha256"} <= expected.keys():
+def _verify(path: Path, expected: dict[str, Any] | None) -> None:
+    if expected is None:
         raise RunFolderError(f"{path.parent / MANIFEST} does not list {path.name}; the run is incomplete")
     if not path.is_file():
         raise RunFolderError(f"{path} is missing; the run is incomplete, copy the whole folder again")
@@ -165,11 +170,12 @@ def _verify(path: Path, expected: Any) -> None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Yield the path of a file, and say which file is at fault if it cannot be used."""
+    """Yield the path of a file, and say which file is at fault if it cannot be used, whatever its reader raises."""
     try:
         yield path
-    except (DataError, SafetensorError, pa.ArrowException, KeyError, ValueError) as error:
-        raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise RunFolderError(f"{path} does not hold what a run needs: {reason}") from error
 
 
 def _titles_of(items: pa.Table) -> pa.Array | None:
@@ -183,10 +189,16 @@ def _titles_of(items: pa.Table) -> pa.Array | None:
 
 def _read_table(path: Path) -> pa.Table:
     """Return a table with the column types it was written with; Parquet alone turns seconds into milliseconds."""
-    table, metadata = pq.read_table(path), pq.read_metadata(path).metadata or {}
-    if b"ARROW:schema" not in metadata:
-        return table
-    return table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
+    found = pq.read_metadata(path)
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    size = max(sum(group.total_byte_size for group in groups), 8 * found.num_rows * found.num_columns)
+    if size > max(_ALWAYS_READ, _EXPANSION * path.stat().st_size):
+        raise DataError(f"{found.num_rows:,} rows ({size:,} bytes) in a file of {path.stat().st_size:,} bytes")
+    table, metadata = pq.read_table(path), found.metadata or {}
+    if b"ARROW:schema" in metadata:
+        table = table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
+    table.validate(full=True)  # strings are UTF-8, offsets inside their buffers
+    return table
 
 
 def _write_table(target: Path, columns: dict[str, pa.Array]) -> None:

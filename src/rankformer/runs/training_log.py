@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rankformer.errors import RunFolderError
 from rankformer.files import write_bytes_atomic
 
 LOG = "log.jsonl"
@@ -95,7 +96,11 @@ def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> Trai
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the training log of a run or an unfinished training, empty without one."""
     path = folder / LOG
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+    events = [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+    for event in events:
+        if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+            raise RunFolderError(f"{path} has a line that is not an event of a training")
+    return events
 
 
 def is_training_log(path: Path) -> bool:

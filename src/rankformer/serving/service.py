@@ -86,6 +86,7 @@ class Service:
             queue_size=settings.queue_size,
             rejected=self.rejected,
             on_batch=self.metrics.batch_users.observe,
+            retry_alone=True,
         )
         self._calls = BatchQueue[Callable[[], Any], Any](
             lambda call, _: [call()],

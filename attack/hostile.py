@@ -1,0 +1,173 @@
+"""Run folders made to harm, every checksum right: what a forger would put where a run is expected.
+
+`BY_HAND` names each kind of harm once; `at_random` puts values that cannot be meant into random places of a manifest.
+"""
+
+import base64
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import load_file, save_file
+
+from rankformer.errors import RunFolderError
+from rankformer.files import sha256_of
+from rankformer.runs.checksums import checksummed_json
+from rankformer.runs.manifest import FILES, MANIFEST, TENSORS
+
+Harm = Callable[[Path], None]
+DEEP = "[" * 5000 + "]" * 5000
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
+    """Write the manifest again with every checksum right, after a change."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    del manifest["checksum"]
+    for name in FILES:
+        manifest["files"][name] = {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size}
+    change(manifest)
+    (folder / MANIFEST).write_bytes(checksummed_json(manifest))
+
+
+def _set(*path: str, to: Any) -> Harm:
+    def harm(folder: Path) -> None:
+        def change(manifest: dict[str, Any]) -> None:
+            place = manifest
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] = to
+
+        rewrite(folder, change)
+
+    return harm
+
+
+def _log(line: str) -> Harm:
+    def harm(folder: Path) -> None:
+        (folder / "log.jsonl").write_bytes(line.encode("latin-1") + b"\n")
+        rewrite(folder)
+
+    return harm
+
+
+def _tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Harm:
+    def harm(folder: Path) -> None:
+        tensors = load_file(folder / TENSORS)
+        change(tensors)
+        save_file(tensors, folder / TENSORS)
+        rewrite(folder)
+
+    return harm
+
+
+def _table(name: str, change: Callable[[pa.Table], pa.Table]) -> Harm:
+    def harm(folder: Path) -> None:
+        pq.write_table(change(pq.read_table(folder / name)), folder / name)
+        rewrite(folder)
+
+    return harm
+
+
+def _poke(name: str, row: int, value: float) -> Harm:
+    return _tensors(lambda tensors: tensors[name].__setitem__(row, value))
+
+
+def _no_utf8(table: pa.Table) -> pa.Table:
+    raw = [b"\xff\xfe%d" % row for row in range(len(table))]
+    ids = pa.array(raw, pa.binary()).view(pa.string())
+    return table.set_column(0, "id", ids)
+
+
+def _write_bad_schema(name: str, text: bytes) -> Harm:
+    def harm(folder: Path) -> None:
+        table = pq.read_table(folder / name)
+        with pq.ParquetWriter(folder / name, table.schema, store_schema=False) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({"ARROW:schema": text.decode("latin-1")})
+        rewrite(folder)
+
+    return harm
+
+
+def _many_rows(table: pa.Table) -> pa.Table:
+    zeros = pa.array(np.zeros(40_000_000, np.int32))
+    return pa.table({"user": zeros, "item": zeros})
+
+
+BY_HAND: dict[str, Harm] = {
+    **{f"log {line[:12]}": _log(line) for line in ("1", "[]", '"x"', "null", "{}", '{"event": 1}', DEEP, "\xff{}")},
+    **{
+        f"{'.'.join(path)} = {str(value)[:12]}": _set(*path, to=value)
+        for path, values in {
+            ("seed",): (-1, 2**63, 10**400, 1.5, True, "1", None),
+            ("created",): (5, [], "x" * 5000),
+            ("metrics",): ({"ndcg@20": "x"}, {"ndcg@20": []}, {"ndcg@20": 1e300}, {"ndcg@20": 10**400}),
+            ("versions",): ({"torch": 5}, {"torch": None}),
+            ("settings",): ({"a": 10**400}, {"a": json.loads("[" * 50 + "]" * 50)}, {"a": "x" * 10**6}),
+            ("data",): ({"a": 1e300}, {"a": {"b": 10**400}}),
+            ("protocol",): ({"k": [10**400]}, {"k": "x" * 20_000}),
+            ("scorer",): ({}, {"kind": 5}, {"kind": "pickle"}, {"kind": "embeddings", "fold_in": 7}),
+            ("scorer", "fold_in", "power"): ("x", [], None, True, 1e300, "1.0", 10**400),
+            ("scorer", "fold_in", "own_embedding"): ("no", 1, None, []),
+            ("scorer", "fold_in", "rule"): ("exec", 5, None, []),
+            ("files", "users.parquet"): (None, {}, {"size": "1", "sha256": "x"}, {"size": -1, "sha256": "0" * 64}),
+        }.items()
+        for value in values
+    },
+    "inf in users": _poke("users", 0, float("inf")),
+    "3e38 in users": _poke("users", 0, 3e38),
+    "3e38 in items": _poke("items", 0, 3e38),
+    "nan in fold-in": _poke("fold_in.vectors", 0, float("nan")),
+    "nan in parameters": _tensors(lambda tensors: tensors.update({"network.table": torch.tensor([float("nan")])})),
+    "half embeddings": _tensors(lambda tensors: tensors.update(users=tensors["users"].half())),
+    "ids that are not UTF-8": _table("users.parquet", _no_utf8),
+    "item ids that are not UTF-8": _table("items.parquet", _no_utf8),
+    "titles that are lists": _table("items.parquet", lambda t: t.set_column(1, "title", pa.array([["a"]] * len(t)))),
+    "ids twice": _table("users.parquet", lambda table: pa.concat_tables([table.slice(1), table.slice(1, 1)])),
+    "a history of nobody": _table("history.parquet", lambda t: t.set_column(0, "user", pa.array([9**9] * len(t)))),
+    "forty million rows in a few kilobytes": _table("history.parquet", _many_rows),
+    **{
+        f"schema {text[:8]!r} in {name}": _write_bad_schema(name, text)
+        for name in ("users.parquet", "items.parquet", "history.parquet")
+        for text in (b"!!!", base64.b64encode(b"\xff" * 40), base64.b64encode(b"x"), b"A" * 400)
+    },
+}
+
+
+def at_random(count: int, seed: int) -> Iterator[tuple[str, Harm]]:
+    """Yield harms: a number beyond all bounds, or nesting without end, somewhere in the manifest."""
+    rng = random.Random(seed)
+    places = ("settings", "data", "protocol", "metrics", "versions", "scorer", "files", "seed", "model", "created")
+    for number in range(count):
+        value: Any = rng.choice((10**400, -1e300, 1e39, json.loads("[" * 40 + "]" * 40), "x" * 20_000))
+        for _ in range(rng.randint(0, 3)):
+            value = [value] if rng.random() < 0.5 else {"x": value}
+        place = rng.choice(places)
+        nested = place in ("settings", "data", "protocol", "scorer") and rng.random() < 0.7
+        path = (place, f"k{number}") if nested else (place,)
+        yield f"{'.'.join(path)} at random {number}", _set(*path, to=value)
+
+
+def outcome(run: Path, work: Path, harm: Harm) -> str:
+    """Return "refused", or how a harmed copy of a run was taken: "loaded", or the error that was not a refusal."""
+    from rankformer.serving.model import load_served_model
+
+    folder = Path(shutil.copytree(run, work / "harmed", dirs_exist_ok=True))
+    try:
+        harm(folder)
+        try:
+            load_served_model(folder)
+        except RunFolderError as error:
+            return "refused" if "\n" not in str(error) and len(str(error)) < 600 else f"long: {error}"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"[:200]
+        return "loaded"
+    finally:
+        shutil.rmtree(folder)
