@@ -44,6 +44,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
         sync_folder(target.parent)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk does not say what was being written
+        raise
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()

@@ -229,7 +229,9 @@ def test_least_squares_survive_their_tensors_and_metadata():
 )
 def test_numbers_without_a_solution_are_rejected(weight, regularization):
     numbers = {"weight": weight, "regularization": regularization, "offset": 0.0, "exponent": 0.0}
-    with pytest.raises(DataError, match=r"a weight from 1 and a regularization above 0|(weight|regularization) is .*expected a number"):
+    with pytest.raises(
+        DataError, match=r"a weight from 1 and a regularization above 0|(weight|regularization) is .*expected a number"
+    ):
         LeastSquares.restore({"vectors": ITEMS}, numbers)
 
 

@@ -8,8 +8,10 @@
 An error is one line on stderr; `--debug`, anywhere on the command line, adds the traceback.
 """
 
+import errno
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ from rankformer.errors import RankformerError, UserError
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+# A name too long, links in a circle, a file system that is read-only: for the user to put right as well.
+FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
 # The modules of this package that hold the commands, in the order of the help, and the commands of a module where
 # there is not one with its name; `data` is a group and registers its own.
@@ -82,11 +86,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as problem:
-        return _report(problem, arguments, debug)
+        return _report(problem, arguments, debug, own_process=argv is None)
     return outcome if isinstance(outcome, int) else 0
 
 
-def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
+def _report(problem: BaseException, arguments: list[str], debug: bool, own_process: bool) -> int:
     """Show a problem in one line and return the exit code it stands for."""
     if isinstance(problem, BrokenPipeError | SystemExit):
         # The reader of our output has gone (typer turns that into SystemExit). What is still buffered must go
@@ -96,10 +100,13 @@ def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
     if debug:
         traceback.print_exception(problem)
     if isinstance(problem, Interrupted | KeyboardInterrupt | typer.Abort):
+        if own_process:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only add a traceback
         show_note(str(problem) or "interrupted", "stopped", "bold red")
         return 130
     show_note(_error_line(problem, arguments), "error", "bold red")
-    return 2 if isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
+    of_the_user = isinstance(problem, OSError) and problem.errno in FOR_THE_USER
+    return 2 if of_the_user or isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
 
 
 def _error_line(problem: BaseException, arguments: list[str]) -> str:
@@ -109,7 +116,10 @@ def _error_line(problem: BaseException, arguments: list[str]) -> str:
     if isinstance(problem, RankformerError):
         return str(problem)
     if isinstance(problem, OSError) and problem.strerror:
-        return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
+        name = str(problem.filename or "")
+        return f"{name if len(name) < 300 else name[:300] + '...'}: {problem.strerror}" if name else problem.strerror
+    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
+        return "not enough memory; use a smaller dimension, batch_size or log (rankformer plan shows what is needed)"
     return f"unexpected {type(problem).__name__}: {problem} (--debug shows where)"
 
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from rankformer.data.columns import read_log
 from rankformer.data.demo import DEMO_SEED, demo_log
@@ -72,6 +72,12 @@ class DataSource(Settings):
     @classmethod
     def _format_is_known(cls, format: str | None) -> str | None:
         return None if format is None else reader_by_name(format).name
+
+    @model_validator(mode="after")
+    def _two_columns(self) -> Self:
+        if self.user is not None and self.user == self.item:
+            raise ConfigError(f"column {self.user!r} cannot be both the user and the item; name two columns")
+        return self
 
     @property
     def name(self) -> str:
