@@ -68,7 +68,7 @@ class ModelSettings(Settings):
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides every random draw."""
-    device: str = "cpu"
+    device: str = Field(default="cpu", max_length=40)
     """Where to compute: cpu, cuda, or auto for CUDA where there is one."""
 
     @model_validator(mode="after")

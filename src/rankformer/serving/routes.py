@@ -24,7 +24,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankformer.serving import schemas
-from rankformer.serving.errors import ApiError, from_validation, invalid, json_bytes, json_response, shortened, unknown
+from rankformer.serving.errors import (
+    ApiError,
+    from_validation,
+    invalid,
+    json_response,
+    long_json_bytes,
+    shortened,
+    unknown,
+)
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
@@ -101,7 +109,7 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
         """Return the answer to a body, in a thread: reading, look-ups and writing all grow with it."""
         with _validating():
             arguments["body"] = models["body"].model_validate_json(body)
-        return json_bytes({**handler(service, **arguments), **named})
+        return long_json_bytes({**handler(service, **arguments), **named})
 
     @wraps(handler)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
