@@ -1,6 +1,7 @@
 """The service as an ASGI application, and its run under uvicorn: signals, logs, and a stop that lets answers finish."""
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -25,6 +26,7 @@ from starlette.responses import Response
 from rankformer.serving.connections import ACCEPTED_AT_ONCE, BoundedConnection, Connections, listening
 from rankformer.serving.errors import from_exception
 from rankformer.serving.middleware import ServiceMiddleware
+from rankformer.serving.model import ServedModel
 from rankformer.serving.routes import api_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens, check_address
@@ -33,6 +35,7 @@ logger = logging.getLogger("rankformer.serving")
 
 _CONNECTIONS_WAITING = 2048
 _SECONDS_BETWEEN_REPORTS = 10.0
+_SECONDS_PER_TURN = 0.001
 
 
 def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Tokens | None = None) -> FastAPI:
@@ -75,12 +78,19 @@ async def _route_error(request: Request, error: Exception) -> Response:
 
 
 class Server(uvicorn.Server):
-    """A server that reloads its model on SIGHUP and returns normally on SIGTERM and SIGINT."""
+    """A server that reloads its model on SIGHUP and returns normally on SIGTERM and SIGINT.
+
+    Attributes:
+        service: what it serves.
+        owns_process: whether nothing else runs in this process, so that its garbage collection may be tuned.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
+        self.owns_process = False
         self._reported: dict[str, float] = {}
+        self._seen: ServedModel | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, to connections and to SIGHUP."""
@@ -102,6 +112,12 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
         service = self.service
+        if self.owns_process and self._seen is not service.current:
+            # Passing over all of torch and the model takes Python's collector a tenth of a second, in some request.
+            if self._seen is None:
+                gc.collect()
+            gc.freeze()
+            self._seen = service.current
         return await super().on_tick(counter) or (service.current is None and service.failure is not None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -144,6 +160,8 @@ def serve(
     _log_to_stderr()
     sockets = listening(host, port)
     server = bounded_server(create_app(run, settings, tokens), graceful_seconds)
+    server.owns_process = True
+    sys.setswitchinterval(_SECONDS_PER_TURN)  # the threads that rank and write give way to the event loop sooner
     for bound in sockets:
         logger.info("listening on %s port %d", *bound.getsockname()[:2])
     server.run(sockets)
