@@ -136,6 +136,16 @@ def test_each_kind_of_problem_has_its_exit_code(cli, monkeypatch, problem, code,
         assert outcome.error == line
 
 
+@pytest.mark.parametrize(
+    "words", [["recommend", "{}", "--user", "\udcff"], ["train", "demo", "--out", "{}/\udcff"], ["\udcff"]]
+)
+def test_arguments_that_are_not_utf8_are_refused(cli, tmp_path, words):
+    outcome = cli(*(word.format(tmp_path) for word in words))
+    assert outcome.code == 2
+    assert "UTF-8" in outcome.error
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_second_interrupt_adds_no_traceback(tmp_path):
     """Both arrive as fast as a user can press, while the first is being reported and after."""
     script = "import sys; from rankformer.cli.main import run; sys.exit(run())"

@@ -82,6 +82,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        for word in arguments:
+            if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
+                raise UserError(f"{word[:80]!r} is not text in UTF-8, which ids and names of files must be")
         command = typer.main.get_command(app)
         outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
