@@ -104,7 +104,7 @@ def _many_rows(table: pa.Table) -> pa.Table:
 BY_HAND: dict[str, Harm] = {
     **{f"log {line[:12]}": _log(line) for line in ("1", "[]", '"x"', "null", "{}", '{"event": 1}', DEEP, "\xff{}")},
     **{
-        f"{'.'.join(path)} = {str(value)[:12]}": _set(*path, to=value)
+        f"{'.'.join(path)} = {str(value)[:20]} ({number})": _set(*path, to=value)
         for path, values in {
             ("seed",): (-1, 2**63, 10**400, 1.5, True, "1", None),
             ("created",): (5, [], "x" * 5000),
@@ -119,7 +119,7 @@ BY_HAND: dict[str, Harm] = {
             ("scorer", "fold_in", "rule"): ("exec", 5, None, []),
             ("files", "users.parquet"): (None, {}, {"size": "1", "sha256": "x"}, {"size": -1, "sha256": "0" * 64}),
         }.items()
-        for value in values
+        for number, value in enumerate(values)
     },
     "inf in users": _poke("users", 0, float("inf")),
     "3e38 in users": _poke("users", 0, 3e38),
