@@ -26,7 +26,6 @@ from starlette.responses import Response
 from rankformer.serving.connections import ACCEPTED_AT_ONCE, BoundedConnection, Connections, listening
 from rankformer.serving.errors import from_exception
 from rankformer.serving.middleware import ServiceMiddleware
-from rankformer.serving.model import ServedModel
 from rankformer.serving.routes import api_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens, check_address
@@ -90,7 +89,7 @@ class Server(uvicorn.Server):
         self.service = service
         self.owns_process = False
         self._reported: dict[str, float] = {}
-        self._seen: ServedModel | None = None
+        self._frozen = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, to connections and to SIGHUP."""
@@ -112,12 +111,12 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
         service = self.service
-        if self.owns_process and self._seen is not service.current:
-            # Passing over all of torch and the model takes Python's collector a tenth of a second, in some request.
-            if self._seen is None:
-                gc.collect()
+        if self.owns_process and not self._frozen and service.current is not None:
+            # Passing over all of torch takes Python's collector a tenth of a second, in some request. Once, after a
+            # collection: at each reload, garbage that is not collected yet would stay for good.
+            gc.collect()
             gc.freeze()
-            self._seen = service.current
+            self._frozen = True
         return await super().on_tick(counter) or (service.current is None and service.failure is not None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
