@@ -70,14 +70,19 @@ class Attack:
 
     def folders(self) -> dict[str, Any]:
         """Hostile folders with right checksums."""
-        from tests.serving.runs import write_run
+        from tests.serving.runs import write_blend, write_run
 
         place, outcomes, slowest = self.place("folders"), Counter[str](), 0.0
         run = write_run(place / "run")
-        rest = max(0, self.many(500) - len(hostile.BY_HAND))
-        for _, harm in [*hostile.BY_HAND.items(), *hostile.at_random(rest, self.seed)]:
+        blend = write_blend(place / "blend")
+        rest = max(0, self.many(500) - len(hostile.BY_HAND) - len(hostile.TO_A_BLEND))
+        harms = [*hostile.BY_HAND.values(), *(harm for _, harm in hostile.at_random(rest, self.seed))]
+        for target, harm in [
+            *((run, harm) for harm in harms),
+            *((blend, harm) for harm in hostile.TO_A_BLEND.values()),
+        ]:
             started = time.process_time()
-            outcomes[hostile.outcome(run, place, harm)] += 1
+            outcomes[hostile.outcome(target, place, harm)] += 1
             slowest = max(slowest, time.process_time() - started)
         others = {name: count for name, count in outcomes.items() if name != "refused"}
         return {"folders": outcomes.total(), "refused": outcomes["refused"], "others": others, "slowest s": slowest}

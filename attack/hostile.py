@@ -1,6 +1,7 @@
 """Run folders made to harm, every checksum right: what a forger would put where a run is expected.
 
-`BY_HAND` names each kind of harm once; `at_random` puts values that cannot be meant into random places of a manifest.
+`BY_HAND` names each kind of harm once, `TO_A_BLEND` those to a refitted blend with attributes and cold items;
+`at_random` puts values that cannot be meant into random places of a manifest.
 """
 
 import base64
@@ -20,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from rankformer.errors import RunFolderError
 from rankformer.files import sha256_of
 from rankformer.runs.checksums import checksummed_json
-from rankformer.runs.manifest import FILES, MANIFEST, TENSORS
+from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, TENSORS
 
 Harm = Callable[[Path], None]
 DEEP = "[" * 5000 + "]" * 5000
@@ -30,16 +31,16 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda manif
     """Write the manifest again with every checksum right, after a change."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
     del manifest["checksum"]
-    for name in FILES:
+    for name in (*FILES, *([EVALUATION] if (folder / EVALUATION).exists() else [])):
         manifest["files"][name] = {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size}
     change(manifest)
     (folder / MANIFEST).write_bytes(checksummed_json(manifest))
 
 
-def _set(*path: str, to: Any) -> Harm:
+def _set(*path: str | int, to: Any) -> Harm:
     def harm(folder: Path) -> None:
         def change(manifest: dict[str, Any]) -> None:
-            place = manifest
+            place: Any = manifest
             for step in path[:-1]:
                 place = place[step]
             place[path[-1]] = to
@@ -101,6 +102,12 @@ def _many_rows(table: pa.Table) -> pa.Table:
     return pa.table({"user": zeros, "item": zeros})
 
 
+def _many_neighbours(table: pa.Table) -> pa.Table:
+    offsets = pa.array([0] * len(table) + [40_000_000], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, pa.array(np.zeros(40_000_000, np.int32)))
+    return table.set_column(table.column_names.index("neighbours"), "neighbours", lists)
+
+
 BY_HAND: dict[str, Harm] = {
     **{f"log {line[:12]}": _log(line) for line in ("1", "[]", '"x"', "null", "{}", '{"event": 1}', DEEP, "\xff{}")},
     **{
@@ -138,6 +145,74 @@ BY_HAND: dict[str, Harm] = {
         for name in ("users.parquet", "items.parquet", "history.parquet")
         for text in (b"!!!", base64.b64encode(b"\xff" * 40), base64.b64encode(b"x"), b"A" * 400)
     },
+}
+
+
+def _column(name: str, column: str, change: Callable[[list[Any]], list[Any]], kind: Any = None) -> Harm:
+    def put(table: pa.Table) -> pa.Table:
+        values = pa.array(change(table[column].to_pylist()), kind or table.schema.field(column).type)
+        return table.set_column(table.column_names.index(column), column, values)
+
+    return _table(name, put)
+
+
+def _first(value: Any) -> Callable[[list[Any]], list[Any]]:
+    return lambda values: [value, *values[1:]]
+
+
+def _last(value: Any) -> Callable[[list[Any]], list[Any]]:
+    return lambda values: [*values[:-1], value]
+
+
+_MEMBER = ("scorer", "members", 0)
+TO_A_BLEND: dict[str, Harm] = {
+    **{
+        f"{'.'.join(map(str, path))} = {str(value)[:20]} ({number})": _set(*path, to=value)
+        for path, values in {
+            ("scorer", "members"): (None, {}, [], [None], [{}] * 65, "x"),
+            (*_MEMBER, "weight"): (-1, 0, 1e300, 10**400, "1", None, True),
+            (*_MEMBER, "name"): (5, None, "x" * 20_000),
+            (*_MEMBER, "scorer"): ({}, [], {"kind": "blend", "members": []}, {"kind": "pickle"}, {"kind": "ease"}),
+            (*_MEMBER, "scorer", "fold_in"): (5, {"rule": "exec"}, {}),
+            (*_MEMBER, "more"): (1,),
+            ("refit",): ([], "x", {}, {"interactions": "5"}, {"interactions": 5, "seconds": 1e300}),
+            ("refit", "interactions"): (-1, 1.5, None, 10**400),
+            ("refit", "epochs"): (-1, "5", 10**400),
+            ("refit", "members"): (10**400, json.loads("[" * 50 + "]" * 50)),
+            ("warm_metrics",): ([], {"ndcg@20": "x"}, {"ndcg@20": 1e300}),
+        }.items()
+        for number, value in enumerate(values)
+    },
+    "no tensors of a member": _tensors(lambda tensors: tensors.pop("member.0.users")),
+    "nan in a member": _poke("member.0.users", 0, float("nan")),
+    "3e38 in a member": _poke("member.0.items", 0, 3e38),
+    "members that differ": _tensors(lambda t: t.update({"member.0.items": t["member.0.items"][1:].clone()})),
+    "lists of a stranger": _column(EVALUATION, "items", _first([10**6] * 20)),
+    "lists with gaps": _column(EVALUATION, "items", _first(None)),
+    "lists that are strings": _column(EVALUATION, "items", lambda values: ["x"] * len(values), pa.string()),
+    "a list of 2**26 nulls": _table(
+        EVALUATION, lambda t: pa.table({"items": pa.array([None], pa.list_(pa.int32(), 2**26))})
+    ),
+    "a part that is none": _column("history.parquet", "part", _first(3)),
+    "parts with gaps": _column("history.parquet", "part", _first(None)),
+    "parts that are strings": _column("history.parquet", "part", lambda values: ["x"] * len(values), pa.string()),
+    "fitted that are numbers": _column("history.parquet", "fitted", lambda values: [5] * len(values), pa.int8()),
+    "a weight of nan": _column("history.parquet", "weight", _first(float("nan"))),
+    "a weight below 0": _column("history.parquet", "weight", _first(-1.0)),
+    "new items first": _column("items.parquet", "new", _first(True)),
+    "a neighbour that is none": _column("items.parquet", "neighbours", _last([10**6] * 3)),
+    "neighbours without weights": _column("items.parquet", "neighbours", _last([])),
+    "neighbours that are strings": _column(
+        "items.parquet", "neighbours", lambda v: [[]] * len(v), pa.list_(pa.string())
+    ),
+    "cold weights of inf": _column("items.parquet", "weights", lambda v: [[float("inf")] * len(each) for each in v]),
+    "forty million neighbours in a few kilobytes": _table("items.parquet", _many_neighbours),
+    "attributes that are bytes": _column("items.parquet", "attribute.brand", lambda v: [b"\xff"] * len(v), pa.binary()),
+    "attributes in attributes": _column(
+        "items.parquet", "attribute.brand", lambda v: [{"a": 1}] * len(v), pa.struct({"a": pa.int8()})
+    ),
+    "a date after all days": _column("items.parquet", "attribute.since", lambda v: [2**30] * len(v), pa.date32()),
+    "more attributes than items": _table("items.parquet", lambda t: pa.concat_tables([t, t])),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rankformer.data.interactions import Interactions as Interactions
+    from rankformer.data.items import Items as Items
     from rankformer.errors import RankformerError as RankformerError
     from rankformer.evaluation.evaluator import Evaluation as Evaluation
     from rankformer.evaluation.evaluator import evaluate as evaluate
@@ -23,6 +24,7 @@ _HOME_OF = {
     "Embeddings": "rankformer.scoring.embeddings",
     "Evaluation": "rankformer.evaluation.evaluator",
     "Interactions": "rankformer.data.interactions",
+    "Items": "rankformer.data.items",
     "RankformerError": "rankformer.errors",
     "evaluate": "rankformer.evaluation.evaluator",
     "load_model": "rankformer.models.registry",

@@ -5,13 +5,15 @@
     │   ├── DataError            an interaction log, table or split that cannot be used
     │   │   └── AbsentDataError  the files of a named dataset were not found
     │   ├── ConfigError          a setting, flag or argument outside its range, or unknown
+    │   │   └── FilterError      an expression over attributes that cannot be read, or does not fit them
     │   ├── UnknownIdError       a user or item that the model does not know
     │   ├── NotSupportedError    something that the method at hand cannot do
     │   ├── RunFolderError       a run folder that is missing, damaged or belongs to something else
     │   └── DownloadError        a file that could not be fetched or is not the one expected
     └── TrainingError            training could not continue, for example a loss that is not finite (exit code 1)
 
-Each message says what was found, what was expected and what to do, in one line.
+Each message says what was found, what was expected and what to do, in one line. What is only worth knowing is a
+warning: `IgnoredWeightsWarning`.
 """
 
 
@@ -35,6 +37,10 @@ class ConfigError(UserError):
     """A setting, flag or argument that is unknown or outside its range."""
 
 
+class FilterError(ConfigError):
+    """An expression over the attributes of items that cannot be read, or does not fit them."""
+
+
 class UnknownIdError(UserError):
     """A user or item that the model does not know."""
 
@@ -53,3 +59,7 @@ class DownloadError(UserError):
 
 class TrainingError(RankformerError):
     """Training could not continue, for example because a loss is not finite."""
+
+
+class IgnoredWeightsWarning(UserWarning):
+    """The interactions have weights, and the method at hand cannot use them."""

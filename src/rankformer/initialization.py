@@ -87,8 +87,9 @@ def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1)
     generator = torch.Generator().manual_seed(seed)
     table = torch.randn(n + m, dim, generator=generator) * std
     columns = min(dim + _OVERSAMPLE, n, m)
-    shrink = graph.degree.clamp(min=1).rsqrt().float()
+    shrink = graph.divisor.rsqrt().float()
     weights = shrink[graph.owners] * shrink[graph.neighbours]  # (2E,)
+    weights = weights if graph.weights is None else weights * graph.weights
     item_nodes, item_ptr = graph.neighbours[:edges] - n, graph.ptr[n:] - edges
     q_items = torch.randn(m, columns, generator=generator).to(graph.device)
     for _ in range(_POWER_ITERATIONS):

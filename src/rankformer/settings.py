@@ -108,6 +108,16 @@ class ModelSettings(Settings):
         return self.model_dump(mode="json", include=set(self.hyperparameter_fields()))
 
 
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration such as 90s, 2m, 1.5h or 30d; a bare number is seconds."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+    number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1)
+    try:
+        return float(number) * unit
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a duration; write for example 90s, 2m, 1h or 30d") from None
+
+
 def _as_config_error(owner: type[Settings], problem: ValidationError) -> ConfigError:
     first = problem.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")

@@ -10,6 +10,7 @@ import pytest
 from rankformer.cli.main import run
 
 TINY = ["--set", "epochs=6", "--set", "validate_every=2", "--set", "embedding_dim=8", "--set", "num_layers=1"]
+TINY += ["--model", "rankformer"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Outcome:
     code: int
     out: str
     err: str
+
+    @property
+    def progress(self) -> list[str]:
+        """The lines on stderr without the warnings."""
+        return [line for line in self.err.splitlines() if not line.startswith("warning: ")]
 
     @property
     def json(self) -> Any:
@@ -76,7 +82,15 @@ def clicks(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, clicks) -> Path:
-    """A small finished run; copy it before changing it."""
+    """A small finished run that was not refitted; copy it before changing it."""
     folder = tmp_path_factory.mktemp("runs") / "clicks"
+    assert run(["train", str(clicks), "--out", str(folder), "--seed", "3", "--no-refit", *CLICK_COLUMNS, *TINY]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def refitted(tmp_path_factory, clicks) -> Path:
+    """The same run as `train` makes it by default, refitted on the whole log."""
+    folder = tmp_path_factory.mktemp("runs") / "refitted"
     assert run(["train", str(clicks), "--out", str(folder), "--seed", "3", *CLICK_COLUMNS, *TINY]) == 0
     return folder

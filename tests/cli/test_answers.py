@@ -65,13 +65,13 @@ class TestEvaluate:
 
     def test_data_that_changed_since(self, cli, tmp_path):
         path, run = write_clicks(tmp_path / "clicks.csv"), tmp_path / "run"
-        assert cli("train", path, "--out", run, *CLICK_COLUMNS, *TINY).code == 0
+        assert cli("train", path, "--out", run, "--no-refit", *CLICK_COLUMNS, *TINY).code == 0
         with open(path, "a", encoding="utf-8") as stream:
             stream.write("u1,99,New\n")
         outcome = cli("evaluate", run)
         assert outcome.code == 2
         assert "has changed since" in outcome.error
-        allowed = cli("evaluate", run, "--data", path, *CLICK_COLUMNS, "--json")
+        allowed = cli("evaluate", run, "--data", path, "--split", "random", "--mask", "none", *CLICK_COLUMNS, "--json")
         assert allowed.code == 0
         assert allowed.err.startswith("warning: ")
         assert allowed.err.count("\n") == 1
@@ -83,7 +83,7 @@ class TestEvaluate:
         assert "--data" in gone.error
 
     def test_the_same_data_named_again_is_no_warning(self, cli, finished, clicks):
-        outcome = cli("evaluate", finished, "--data", clicks, *CLICK_COLUMNS, "--json")
+        outcome = cli("evaluate", finished, "--data", clicks, "--split", "random", *CLICK_COLUMNS, "--json")
         assert outcome.err == ""
         assert outcome.json == cli("evaluate", finished, "--json").json
 
@@ -111,7 +111,8 @@ class TestRecommend:
         assert outcome.err == ""
 
     def test_a_new_user(self, cli, finished):
-        rows = cli("recommend", finished, "--user", "u2", "-k", 3, "--json").json["recommendations"]
+        ask = ["recommend", finished, "--user", "u2", "--mask", "train", "-k", 3, "--json"]
+        rows = cli(*ask).json["recommendations"]
         history = load_run(finished).recommender.history
         row = history.user_ids.index_of(["u2"])[0]
         items = history.item_ids.take(history.items[history.users == row]).to_pylist()

@@ -190,7 +190,8 @@ def test_models_are_one_line_each_without_torch():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_tells_its_settings(cli, name):
     method = cli("models", name, "--json").json
-    assert set(method) == {"name", "title", "summary", "paper", "settings"}
+    assert set(method) == {"name", "title", "summary", "paper", "settings", "uses_weights"}
+    assert method["uses_weights"] == MODELS[name].uses_weights
     assert (method["name"], method["paper"]) == (name, MODELS[name].paper)
     assert not {"seed", "device"} & set(method["settings"])
     for setting in method["settings"].values():

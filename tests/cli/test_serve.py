@@ -39,3 +39,12 @@ def test_a_help_with_examples(cli):
     outcome = cli("serve", "--help")
     assert outcome.code == 0
     assert "rankformer serve runs/demo" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("available", "expected a name and a file"), ("a=none.txt", "is not a file")]
+)
+def test_item_sets_are_checked_before_anything_starts(cli, finished, text, message):
+    outcome = cli("serve", finished, "--item-set", text)
+    assert outcome.code == 2
+    assert message in outcome.error

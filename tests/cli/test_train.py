@@ -27,8 +27,14 @@ def test_a_run_says_what_it_is(cli, clicks, tmp_path):
     assert (data["name"], data["users"], data["items"]) == ("clicks", 12, 10)
     assert len(data["fingerprint"]) == 64
     assert not (tmp_path / "run" / "checkpoint").exists()
-    lines = outcome.err.splitlines()
-    assert [line.split()[1] for line in lines] == ["2/6", "4/6", "6/6"]  # one per validation
+    fit, refit = ([line for line in outcome.progress if line.startswith(word)] for word in ("epoch", "refit epoch"))
+    assert [line.split()[1] for line in fit] == ["2/6", "4/6", "6/6"]  # one per validation
+    best = document["best_epoch"]
+    assert [line.split()[2] for line in refit] == [f"{epoch}/{best}" for epoch in range(2, best + 1, 2)]
+    assert len(outcome.progress) == len(fit) + len(refit)
+    whole = sum(data[f"{part}_interactions"] for part in ("train", "valid", "test"))
+    assert (document["refit"]["interactions"], document["refit"]["epochs"]) == (whole, best)
+    assert document["refit"] == manifest["refit"]
 
 
 def test_what_people_see(cli, clicks, tmp_path):
@@ -41,7 +47,7 @@ def test_what_people_see(cli, clicks, tmp_path):
 
 def test_popularity_has_nothing_to_train(cli, clicks, tmp_path):
     outcome = cli("train", clicks, "--out", tmp_path / "run", "--model", "popularity", *CLICK_COLUMNS)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.progress) == (0, [])
 
 
 def test_without_valid_and_test_parts(cli, clicks, tmp_path):
@@ -135,7 +141,7 @@ def test_bad_data_is_one_line(cli, tmp_path, content, message):
     ids=lambda value: str(value)[:40],
 )
 def test_values_beyond_all_bounds_are_refused_in_one_short_line(cli, clicks, tmp_path, flags, message):
-    outcome = cli("train", clicks, "--out", tmp_path / "run", *CLICK_COLUMNS, *flags)
+    outcome = cli("train", clicks, "--out", tmp_path / "run", "--model", "rankformer", *CLICK_COLUMNS, *flags)
     assert outcome.code == 2
     assert message in outcome.error
     assert len(outcome.error) < 700
@@ -248,7 +254,7 @@ class TestInterrupted:
         folder = tmp_path / "run"
         outcome = cli(*self.arguments(clicks, folder))
         assert (outcome.code, outcome.out) == (130, "")
-        assert outcome.err.count("\n") == 1
+        assert len(outcome.progress) == 1
         assert "epoch 4" in outcome.err
         assert "--resume" in outcome.err
         patch.undo()
@@ -285,9 +291,10 @@ def test_a_real_interrupt(clicks, tmp_path):
     """As a user does it: in a process of its own, stopped by Ctrl-C."""
     script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
     settings = ["--set", "epochs=1000000", "--set", "patience=1000000", "--set", "validate_every=10"]
-    arguments = ["train", str(clicks), "--out", "run", *CLICK_COLUMNS, *settings]
+    arguments = ["train", str(clicks), "--out", "run", "--model", "rankformer", *CLICK_COLUMNS, *settings]
     command = [sys.executable, "-c", script, *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline().startswith("warning: the test part has ")
         assert process.stderr.readline().startswith("epoch 10/1000000")
         assert process.stderr.readline().startswith("epoch 20/1000000")
         os.kill(process.pid, signal.SIGINT)

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.evaluation.evaluator import evaluate
+from rankformer.losses import RANKING_LOSSES
 from rankformer.models.registry import MODELS, load_model, model_class
 from rankformer.models.trained import TrainedModel
 
@@ -163,6 +164,8 @@ def test_scores_are_finite_float32_and_cut_from_the_graph(fitted):
 
 
 def test_embeddings_are_finite_float32_cut_from_the_graph_and_of_the_right_size_or_there_are_none(name, fitted):
+    if MODELS[name].has_vectors is None:
+        pytest.skip("depends on its members: tests/scoring/test_blend.py")
     if not MODELS[name].has_vectors:
         with pytest.raises(NotSupportedError, match="scores without embeddings"):
             _ = fitted.embeddings
@@ -271,7 +274,7 @@ def test_the_module_states_its_equation(name):
 def test_an_unknown_method_is_refused_with_a_hint():
     with pytest.raises(ConfigError, match="unknown model 'rankfromer'; did you mean 'rankformer'"):
         model_class("rankfromer")
-    with pytest.raises(ConfigError, match="known models are rankformer"):
+    with pytest.raises(ConfigError, match="known models are blend, rankformer"):
         model_class("zzz")
 
 
@@ -295,3 +298,34 @@ def test_a_score_is_the_sum_of_its_contributions_or_a_clear_error(fitted):
     found = fitted.explain("user 3", 103)
     total = sum(reason.contribution for reason in found.reasons) + found.user_contribution + found.global_contribution
     assert total == pytest.approx(found.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in RANKING_LOSSES if loss != "bpr"])
+@pytest.mark.parametrize("ranking_model", ["mf", "lightgcn", "rankformer", "rankformer-cl", "xsimgcl", "topkgat"])
+def test_every_loss_of_a_ranking_model_puts_the_held_out_item_first(ranking_model, loss, tmp_path):
+    model = make(ranking_model, loss=loss, loss_temperature=0.3).fit(TRAIN)
+    first = model.recommend(k=1).table["item_id"].to_pylist()
+    assert first == [100 + item for item in HELD_OUT]
+    model.save(tmp_path / "run")
+    assert load_model(tmp_path / "run").recommend(k=5).table.equals(model.recommend(k=5).table)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_refit_learns_from_everything_with_what_validation_chose(name):
+    model = make(name, **({"epochs": 6, "validate_every": 2} if issubclass(MODELS[name], TrainedModel) else {}))
+    model.fit(TRAIN, TEST)
+    whole = Parts(TRAIN, TEST, TEST.rows([])).whole
+    before = scores_of(model).clone()
+    refitted = model.refitted(whole)
+    assert type(refitted) is type(model)
+    assert refitted.settings == model.settings
+    assert len(refitted.recommender.history) == len(TRAIN) + len(TEST)
+    assert torch.equal(scores_of(model), before), "the model itself stays as it is"
+    expected = make(name, **model.settings.hyperparameters()).fit(whole, choices=model.choices())
+    torch.testing.assert_close(scores_of(refitted), scores_of(expected), rtol=1e-4, atol=1e-5)
+    if isinstance(model, TrainedModel):
+        chosen = model.choices()["epochs"]
+        assert [event["epoch"] for event in refitted.log] == list(range(1, chosen + 1))
+    known = zip(USER_IDS.take(whole.users).to_pylist(), ITEM_IDS.take(whole.items).to_pylist(), strict=True)
+    listed = {(row["user_id"], row["item_id"]) for row in refitted.recommend(k=3).to_dicts()}
+    assert not listed & set(known)

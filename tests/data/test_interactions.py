@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankformer.data import Interactions
+from rankformer.data.interactions import Parts
 from rankformer.errors import ConfigError, DataError
 
 PAIRS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=1, max_size=60)
@@ -225,3 +226,15 @@ def test_arrays_are_read_only_and_checked():
         Interactions.from_indices([0], [1], num_items=1)
     with pytest.raises(DataError, match="times has 2 rows where users has 1"):
         Interactions.from_indices([0], [0], times=np.array([1, 2]))
+
+
+def test_the_parts_of_a_log_together_are_the_log_with_its_labels():
+    log = Interactions.from_indices(range(20), range(20), 20, 20, times=np.arange(20), name="log")
+    parts = log.split(seed=3)
+    whole = parts.whole
+    assert sorted(zip(whole.users.tolist(), whole.times.tolist(), strict=True)) == [(n, n) for n in range(20)]
+    assert whole.name == "log"
+    for label, part in enumerate(parts):
+        assert whole.rows(whole.labels == label).users.tolist() == part.users.tolist()
+    again = Parts.of(whole, whole.labels)
+    assert again.fingerprint == parts.fingerprint

@@ -125,6 +125,43 @@ def test_refuses_settings_outside_their_range(arguments, words):
         split_rows(np.zeros(3, np.int32), np.zeros(3), **arguments)
 
 
+DAYS = 1_700_000_000 + 86_400 * np.arange(10)
+
+
+@pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9], ids=["seconds", "milliseconds", "microseconds", "nanoseconds"])
+@pytest.mark.parametrize("moment", [{"test_days": 3}, {"test_from": "2023-11-21T22:13:20"}], ids=["days", "date"])
+def test_the_test_part_begins_at_a_moment_whatever_the_unit_of_the_times(unit, moment):
+    times = (DAYS * unit).astype(np.int64)
+    train, valid, test = split_rows(np.zeros(10, np.int32), times, "time", **moment)
+    assert (train.tolist(), valid.tolist(), test.tolist()) == ([0, 1, 2, 3, 4, 5], [6], [7, 8, 9])
+
+
+def test_a_moment_may_be_a_number_as_in_the_log_and_a_date_may_have_a_zone():
+    users = np.zeros(10, np.int32)
+    *_, test = split_rows(users, np.arange(10.0), "time", test_from="4.5")
+    assert test.tolist() == [5, 6, 7, 8, 9]
+    *_, test = split_rows(users, DAYS, "time", test_from="2023-11-23T00:13:20+02:00")
+    assert test.tolist() == [8, 9]
+
+
+def test_the_fractions_divide_what_is_before_the_moment():
+    train, valid, test = split_rows(np.zeros(10, np.int32), DAYS, "time", (0.5, 0.5, 0), test_days=2)
+    assert (len(train), len(valid), len(test)) == (4, 4, 2)
+
+
+def test_a_moment_that_cannot_be_is_refused():
+    users = np.zeros(10, np.int32)
+    with pytest.raises(DataError, match="no interaction is before 2001-01-01 00:00"):
+        split_rows(users, DAYS, "time", test_from="2001-01-01")
+    with pytest.raises(DataError, match="is no date in seconds"):
+        split_rows(users, np.arange(10), "time", test_days=1)
+    for wrong in ({"test_from": "May"}, {"test_days": -1}, {"test_days": 1, "test_from": "2023-11-20"}):
+        with pytest.raises(ConfigError):
+            split_rows(users, DAYS, "time", **wrong)
+    with pytest.raises(ConfigError, match="only the split by time has it"):
+        split_rows(users, DAYS, "random", test_days=1)
+
+
 @pytest.mark.parametrize("by", ["last", "time"])
 def test_split_by_time_needs_times(by):
     with pytest.raises(DataError, match=f"by {by} needs a time"):

@@ -1,6 +1,7 @@
 """The evaluator: who counts, what is masked, and what the protocol says."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,14 +88,58 @@ def test_other_numbering_is_translated_by_raw_id_and_unknown_ids_are_counted():
         IdMap(pa.array(["new", "k", "j", "i"])),
     )
     result = evaluate(descending(train), test, metrics=["recall@3", "mrr@3"])
-    assert result.users.tolist() == [0, 1]
-    # a: list j k, test j -> 1 at rank 1. b: list i j k, test k and the unknown one -> 1/2 at rank 3.
-    assert result.per_user["recall@3"].tolist() == [1.0, 0.5]
-    np.testing.assert_allclose(result.per_user["mrr@3"], [1.0, 1 / 3])
+    assert result.users.tolist() == [0, 1, -1]
+    assert result.user_ids.to_pylist() == ["a", "b", "stranger"]
+    # a: list j k, test j -> 1 at rank 1. b, without a training interaction, and the stranger get i j k, which are
+    # popular: test k and the unknown item -> 1/2 at rank 3; test j -> 1 at rank 2.
+    assert result.per_user["recall@3"].tolist() == [1.0, 0.5, 1.0]
+    np.testing.assert_allclose(result.per_user["mrr@3"], [1.0, 1 / 3, 1 / 2])
+    assert result.warm_metrics == {"recall@3": 1.0, "mrr@3": 1.0}
     protocol = result.protocol
-    assert (protocol.users, protocol.users_unknown) == (2, 1)
-    assert (protocol.test_interactions, protocol.test_interactions_unknown) == (3, 1)
+    assert (protocol.users, protocol.users_unknown, protocol.users_cold) == (3, 1, 2)
+    assert (protocol.test_interactions, protocol.test_interactions_unknown) == (4, 1)
+    assert "3 users (2 cold)" in protocol.line()
     assert "1 users unknown, 1 test interactions unknown" in protocol.line()
+
+
+def test_cold_users_count_the_same_whether_the_model_knows_their_id_or_not():
+    """A split made in one piece knows the ids of its test users; a test file read later brings unknown ones."""
+    everyone = log([(0, 4), (0, 3), (1, 4)], num_users=4)
+    ids = [str(user) for user in range(4)]
+    whole = Interactions(everyone.users, everyone.items, IdMap(pa.array(ids)), everyone.item_ids)
+    trained_on = Interactions(everyone.users, everyone.items, IdMap(pa.array(ids[:2])), everyone.item_ids)
+    test = log([(0, 0), (2, 4), (3, 3), (3, 1)], num_users=4)
+    test = Interactions(test.users, test.items, whole.user_ids, test.item_ids)
+    known, unknown = (evaluate(descending(train), test, metrics="mrr@5") for train in (whole, trained_on))
+    # Users 2 and 3 get what is popular: 4 3 0 1 2.
+    assert known.per_user["mrr@5"].tolist() == unknown.per_user["mrr@5"].tolist() == [1.0, 1.0, 0.5]
+    assert known.metrics == unknown.metrics
+    assert known.warm_metrics == unknown.warm_metrics == {"mrr@5": 1.0}
+    assert (known.protocol.users_cold, unknown.protocol.users_cold) == (2, 2)
+    assert (known.protocol.users_unknown, unknown.protocol.users_unknown) == (0, 2)
+
+
+def test_a_test_part_that_the_lists_leave_out_altogether_is_rejected():
+    recommender = descending(log([(0, 0), (1, 2)]))
+    with pytest.raises(DataError, match="every interaction of interactions is left out"):
+        evaluate(recommender, log([(1, 2)]))
+    assert evaluate(recommender, log([(1, 2)]), metrics="mrr@5", mask="none").metrics == {"mrr@5": pytest.approx(1 / 3)}
+
+
+def test_what_is_known_but_was_not_fitted_is_masked_only_when_asked_for():
+    train, test = log([(0, 0)]), log([(0, 2)])
+    recommender = replace(descending(train), known=log([(0, 0), (0, 1)]))
+    assert evaluate(recommender, test, metrics="mrr@5").metrics == {"mrr@5": 0.5}
+    assert evaluate(recommender, test, metrics="mrr@5", mask="known").metrics == {"mrr@5": 1.0}
+
+
+def test_stored_lists_are_measured_in_place_of_the_models_own():
+    train, test = log([(0, 0), (2, 1)]), log([(0, 2), (2, 3)])
+    first = evaluate(descending(train), test, metrics="mrr@4,recall@2")
+    again = evaluate(descending(log([(0, 2), (2, 3)])), test, train=train, metrics="mrr@4,recall@2", lists=first.lists)
+    assert again.metrics == first.metrics
+    with pytest.raises(DataError, match="stored lists have shape"):
+        evaluate(descending(train), test, metrics="mrr@5", lists=first.lists)
 
 
 def test_empty_or_foreign_test_parts_are_rejected():

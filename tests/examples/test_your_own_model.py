@@ -10,7 +10,7 @@ from rankformer.cli.main import run
 
 from ..serving.clients import asking
 
-MODEL = ["--model", "your_own_model:SLIM"]
+MODEL = ["--model", "your_own_model:PureSVD"]
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def cli(module, capsys):
 
 @pytest.fixture
 def trained(cli, tmp_path):
-    cli("train", "demo", *MODEL, "--set", "l1=2", "--set", "iterations=3", "--out", tmp_path / "slim", "--json")
-    return tmp_path / "slim"
+    cli("train", "demo", *MODEL, "--set", "rank=16", "--out", tmp_path / "pure-svd", "--json")
+    return tmp_path / "pure-svd"
 
 
 def test_the_script_beats_popularity_by_far(module, capsys):
@@ -38,26 +38,23 @@ def test_the_script_beats_popularity_by_far(module, capsys):
     assert "book-128" in capsys.readouterr().out
 
 
-def test_the_weights_solve_the_problem(module):
-    """At the minimum no weight can be moved by which the objective falls: the conditions of Karush, Kuhn, Tucker."""
+def test_the_weights_project_on_the_leading_singular_vectors(module):
+    """No other projection of the same rank keeps more of the histories (Eckart and Young)."""
     rng = np.random.default_rng(0)
     pairs = rng.choice(30 * 8, 100, replace=False)
     log = Interactions.from_indices(pairs // 8, pairs % 8, 30, 8)
-    model = module.SLIM(l1=0.5, l2=2.0, iterations=200).fit(log)
-    weights = model.recommender.scorer.matrix.weights.numpy().astype(np.float64)
+    weights = module.PureSVD(rank=3).fit(log).recommender.scorer.matrix.weights.numpy().astype(np.float64)
     x = np.zeros((30, 8))
     x[log.users, log.items] = 1
-    gradient = x.T @ (x @ weights - x) + 2.0 * weights + 0.5
-    off = ~np.eye(8, dtype=bool)
-    assert (weights >= 0).all()
-    assert (weights[~off] == 0).all()
-    assert np.abs(gradient[off & (weights > 0)]).max() < 1e-4
-    assert gradient[off & (weights == 0)].min() > -1e-4
+    np.testing.assert_allclose(weights @ weights, weights, atol=1e-6)
+    assert np.trace(weights) == pytest.approx(3)
+    left_out = np.linalg.svd(x, compute_uv=False)[3:]
+    assert np.square(x - x @ weights).sum() == pytest.approx(np.square(left_out).sum(), rel=1e-5)
 
 
 def test_models_shows_its_settings(cli):
     shown = cli("models", MODEL[1], "--json")
-    assert {"l1", "l2", "iterations"} <= set(shown["settings"])
+    assert {"rank", "duplicates"} <= set(shown["settings"])
     assert all(setting["description"] for setting in shown["settings"].values())
 
 
@@ -71,21 +68,21 @@ def test_trained_evaluated_and_asked_by_command(cli, trained):
 
 
 def test_loaded_in_python(cli, trained, module):
-    model = module.SLIM.load(trained)
-    assert (model.settings.l1, model.settings.iterations) == (2.0, 3)
+    model = module.PureSVD.load(trained)
+    assert model.settings.rank == 16
     rows = cli("recommend", trained, "--user", "mira-001", "--json")["recommendations"]
     assert model.recommend(["mira-001"]).to_dicts() == rows
 
 
 def test_tuned(cli, tmp_path):
     pytest.importorskip("optuna")
-    settings = ["--set", "iterations=2", "--trials", 2, "--out", tmp_path / "search"]
+    settings = ["--trials", 2, "--out", tmp_path / "search"]
     found = cli("tune", "demo", *MODEL, *settings, "--json")
-    assert [set(trial["settings"]) for trial in found["trials"]] == [{"l1", "l2"}] * 2
+    assert [set(trial["settings"]) for trial in found["trials"]] == [{"rank"}] * 2
     # The configuration that the search writes trains the same model.
     config = next((tmp_path / "search").glob("*.toml"))
     trained = cli("train", "demo", "--config", config, "--out", tmp_path / "run", "--json")
-    assert trained["model"] == "slim"
+    assert trained["model"] == "pure-svd"
 
 
 def test_served(trained, cli):

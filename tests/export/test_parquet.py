@@ -1,16 +1,19 @@
 """Parquet as any other program sees it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rankformer.data.items import Items
 from rankformer.export.exporter import export_run
 from rankformer.export.targets import ParquetFiles
+from rankformer.runs.saved import save_run
 
-from .conftest import DIMENSION, make_run, odd_items
+from .conftest import DIMENSION, ITEMS, make_run, odd_items
 
 
 @pytest.fixture
@@ -42,3 +45,11 @@ def test_the_metadata_stands_in_the_files_too(exported):
     metadata = json.loads((exported / "metadata.json").read_bytes())
     for name in ("users.parquet", "items.parquet"):
         assert json.loads(pq.read_schema(exported / name).metadata[b"rankformer"]) == metadata
+
+
+def test_attributes_of_items_come_along(tmp_path):
+    run = make_run()
+    items = Items.from_arrow(pa.table({"id": run.recommender.item_ids.ids, "price": [float(n) for n in range(ITEMS)]}))
+    save_run(tmp_path / "run", replace(run, recommender=run.recommender.with_items(items)))
+    export_run(tmp_path / "run", ParquetFiles(), tmp_path / "out")
+    assert pq.read_table(tmp_path / "out" / "items.parquet")["attribute.price"].to_pylist() == list(range(ITEMS))

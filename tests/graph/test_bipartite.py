@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.repeated_logs import weighted_and_repeated
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
@@ -75,3 +76,41 @@ def test_the_interaction_matrix_has_ones_or_counts_and_the_distinct_graph_no_par
     assert (distinct.num_users, distinct.num_items, distinct.num_edges) == (3, 4, 3)
     assert distinct.interaction_matrix(count_duplicates=True).toarray().tolist() == counts.clip(max=1).tolist()
     assert distinct.pattern.dtype == torch.float64
+
+
+def test_integer_weights_are_parallel_edges():
+    weighted, repeated = (BipartiteGraph.from_interactions(log, weighted=True) for log in weighted_and_repeated())
+    assert weighted.degree.tolist() == repeated.degree.tolist()
+    assert weighted.num_edges < repeated.num_edges
+    x, y = (graph.interaction_matrix(count_duplicates=True).toarray() for graph in (weighted, repeated))
+    assert x.tolist() == y.tolist()
+    assert repeated.weights is None
+
+
+def test_weights_follow_their_edges_in_both_orders():
+    users, items, weights = [2, 0, 2, 0, 0], [1, 3, 0, 3, 1], [5, 0.25, 7, 2, 0.5]
+    graph = BipartiteGraph.from_pairs(users, items, 3, 4, weights=weights)
+    pairs = zip(graph.owners.tolist(), graph.neighbours.tolist(), graph.weights.tolist(), strict=True)
+    edges = [(u, 3 + i, w) for u, i, w in zip(users, items, weights, strict=True)]
+    assert sorted(pairs) == sorted(edges + [(i, u, w) for u, i, w in edges])
+    assert graph.degree.tolist() == [2.75, 0, 12, 7, 5.5, 0, 2.25]
+    assert graph.divisor.tolist() == [2.75, 1, 12, 7, 5.5, 1, 2.25]
+    x = graph.interaction_matrix().toarray()
+    np.testing.assert_allclose(x / x[0, 3], [[0, 0.25, 0, 1], [0] * 4, [3.5, 2.5, 0, 0]])
+    assert (x**2).sum() == pytest.approx(4)  # that of ones
+    assert graph.interaction_matrix(count_duplicates=True).toarray()[0].tolist() == [0, 0.5, 0, 2.25]
+    np.testing.assert_allclose(graph.distinct().edge_weights, x[x > 0])
+    assert float(graph.loss_weights.mean()) == 1
+    plain, same = graph.unweighted(), BipartiteGraph.from_pairs(users, items, 3, 4)
+    assert plain.weights is None
+    assert plain.degree.tolist() == same.degree.tolist()
+
+
+@pytest.mark.parametrize("weight", [0, -1])
+def test_a_weight_that_cannot_count_is_refused_where_weights_count(weight):
+    log = Interactions.from_indices([0, 1], [0, 1], weights=np.array([3, weight], np.float32), name="ratings")
+    assert BipartiteGraph.from_interactions(log).weights is None
+    with pytest.raises(
+        DataError, match=rf"ratings has 1 interactions of weight 0 or less, the least {weight}; .*--min-w"
+    ):
+        BipartiteGraph.from_interactions(log, weighted=True)

@@ -1,8 +1,12 @@
 """Weighted alternating least squares against its normal equations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from tests.logs import random_log
+from tests.repeated_logs import weighted_and_repeated
 
 from rankformer.data.interactions import Interactions
 from rankformer.graph.bipartite import BipartiteGraph
@@ -71,3 +75,15 @@ def test_nodes_without_interactions_end_at_zero(graph):
 def test_the_seed_decides_the_initialization_and_nothing_else_is_random(graph):
     assert torch.equal(factors_of(graph, 3), factors_of(graph, 3))
     assert not torch.equal(factors_of(graph, 1), factors_of(graph, 1, seed=1))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_integer_weights_are_duplicates_and_others_solve_their_normal_equations(exponent):
+    weighted, repeated = (BipartiteGraph.from_interactions(log, weighted=True) for log in weighted_and_repeated())
+    pair = (factors_of(graph, 5, exponent=exponent) for graph in (weighted, repeated))
+    torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-4)
+    log = replace(random_log(), weights=np.random.default_rng(0).uniform(0.1, 6, 60).astype(np.float32))
+    graph = BipartiteGraph.from_interactions(log, weighted=True)
+    factors, n = factors_of(graph, 500, exponent=exponent), graph.num_users
+    x = torch.from_numpy(graph.interaction_matrix(count_duplicates=True).toarray()).double()
+    torch.testing.assert_close(factors[n:], solve_dense(x.T, factors[:n], exponent), rtol=1e-2, atol=1e-3)

@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.repeated_logs import weighted_and_repeated
 
 from rankformer.data.interactions import Interactions
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers import light_propagation as module
-from rankformer.layers.light_propagation import light_propagation, self_loop_propagation
+from rankformer.layers.light_propagation import light_propagation, neighbour_means, self_loop_propagation
 from rankformer.layers.rank_attention_reference import count_matrix
 
 
@@ -258,3 +259,31 @@ def test_with_loops_weights_are_built_once_and_go_with_their_graph():
     del graph
     gc.collect()
     assert len(module._weights_of) < before
+
+
+OPERATORS = {
+    "means": neighbour_means,
+    "light": lambda graph, z: light_propagation(graph, z, 3),
+    "loops": self_loop_propagation,
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_integer_weights_are_parallel_edges_in_values_and_gradients(name):
+    weighted, repeated = (BipartiteGraph.from_interactions(log, weighted=True) for log in weighted_and_repeated())
+    assert weighted.weights is not None
+    outcomes = []
+    for graph in (weighted, repeated):
+        z = random_rows(graph, 3).requires_grad_()
+        out = OPERATORS[name](graph, z)
+        (out * random_rows(graph, 4)).sum().backward()
+        outcomes.append((out.detach(), z.grad))
+    for got, wanted in zip(*outcomes, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_weights_below_one_still_make_means():
+    graph = BipartiteGraph.from_pairs([0, 0], [0, 1], 1, 2, weights=[0.001, 0.003])
+    z = torch.tensor([[0.0], [4.0], [8.0]])
+    torch.testing.assert_close(neighbour_means(graph, z)[0], torch.tensor([7.0]))
+    torch.testing.assert_close(light_propagation(graph, z, 1), 0.5 * (z + dense_matrix(graph).float() @ z))

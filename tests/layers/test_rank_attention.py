@@ -27,6 +27,10 @@ VARIANTS = {
     "no offset, small floor": RankWeights(alpha=0.0, floor=1e-3),  # sums above the floor pass their gradient on
     "small offset, small floor": RankWeights(alpha=0.7, floor=1e-3),
     "transformer, small floor": replace(RankWeights.transformer(), floor=1e-3),
+    "curvature of BPR": RankWeights(curvature=-1),
+    "curvature of BPR, small offset": RankWeights(curvature=-1, alpha=0.7, floor=1e-3),
+    "curvature of BPR, transformer": replace(RankWeights.transformer(), curvature=-1, floor=1e-3),
+    "no curvature": RankWeights(curvature=0),
     "no normalisation": RankWeights(normalize=False),
     "no similarity": RankWeights(similarity=False, benchmark=False),
     "lightgcn": RankWeights.lightgcn(),
@@ -290,6 +294,21 @@ def test_the_module_is_the_function_and_has_nothing_to_learn():
     assert "tau=0.3" in repr(layer)
 
 
+def test_the_second_order_expansion_of_bpr_has_curvature_minus_one():
+    """The gradient of the mean of mu/2 - mu^2/8 over a user's pairs, mu = s_i - s_j, is Omega z / 4 at alpha = 2."""
+    graph = ragged_graph()
+    z, n = random_rows(graph, 20), graph.num_users
+    z = z / z.norm(dim=1, keepdim=True)  # so that similarities are inner products
+    layer = rank_attention(graph, z, RankWeights(curvature=-1, normalize=False), 1.0)
+    user = 5
+    own = (graph.edge_items[graph.edge_users == user] - n).long()
+    other = torch.tensor([item for item in range(graph.num_items) if item not in set(own.tolist())])
+    row = z[user].clone().requires_grad_()
+    mu = (z[n:][own] @ row)[:, None] - (z[n:][other] @ row)[None]
+    (mu / 2 - mu.square() / 8).mean().backward()
+    torch.testing.assert_close(layer[user] / 4, row.grad)
+
+
 @pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan")])
 def test_a_step_size_outside_its_range_is_refused(tau):
     with pytest.raises(ConfigError, match="tau="):
@@ -307,6 +326,7 @@ def test_a_step_size_outside_its_range_is_refused(tau):
         ({"negatives": "pull", "benchmark": False}, "alpha=0"),
         ({"negatives": "pull", "alpha": 0.0}, "benchmark=False"),
         ({"similarity": False}, "benchmark=False"),
+        ({"curvature": 2}, "curvature=2"),
         ({"floor": 0.0}, "floor=0.0"),
         ({"floor": float("nan")}, "floor=nan"),
     ],
@@ -314,3 +334,46 @@ def test_a_step_size_outside_its_range_is_refused(tau):
 def test_weights_refuse_combinations_without_a_meaning(settings_given, complaint):
     with pytest.raises(ConfigError, match=complaint):
         RankWeights(**settings_given)
+
+
+@st.composite
+def weighted_graphs(draw):
+    """Graphs without parallel edges whose edges weigh from a millionth to a thousand."""
+    plain = draw(graphs(duplicates=False))
+    powers = draw(hnp.arrays(np.float64, plain.num_edges, elements=st.floats(-6, 3)))
+    users, items = plain.edge_users.numpy(), plain.edge_items.numpy() - plain.num_users
+    size = plain.num_users, plain.num_items
+    return BipartiteGraph.from_pairs(users, items, *size, weights=10.0**powers, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=40, deadline=None)
+@given(graph=weighted_graphs(), seed=st.integers(0, 2**31))
+def test_every_variant_equals_the_reference_on_weighted_edges(name, graph, seed):
+    assert_same(graph, random_rows(graph, seed), VARIANTS[name], 0.6, seed, estimate=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=weighted_graphs(), seed=st.integers(0, 2**31))
+def test_alpha_two_is_exact_on_weighted_edges(graph, seed):
+    assert_same(graph, random_rows(graph, seed), RankWeights(), 0.4, seed, estimate=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs(duplicates=True), seed=st.integers(0, 2**31))
+def test_equal_weights_of_any_size_change_nothing(graph, seed):
+    z = random_rows(graph, seed)
+    users, items = graph.edge_users.numpy(), graph.edge_items.numpy() - graph.num_users
+    size, weights = (graph.num_users, graph.num_items), np.full(graph.num_edges, 7.5)
+    heavy = BipartiteGraph.from_pairs(users, items, *size, weights=weights, dtype=torch.float64)
+    probe = random_rows(graph, seed + 1)
+    both = (outputs_and_gradient(lambda v, g=g: rank_attention(g, v, None, 0.5), z, probe) for g in (graph, heavy))
+    for got, wanted in zip(*both, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_heavier_edge_pulls_harder():
+    users, items, z = [0, 0, 1], [0, 1, 1], torch.eye(5, dtype=torch.float64)
+    graph = BipartiteGraph.from_pairs(users, items, 2, 3, weights=[1.0, 4.0, 1.0], dtype=torch.float64)
+    light, heavy = rank_attention(graph, z, RankWeights.lightgcn())[0, 2:4].tolist()
+    assert heavy == pytest.approx(4 * light)

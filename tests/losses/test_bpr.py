@@ -1,18 +1,23 @@
 """BPR and batch L2: the full-batch forms against the plain ones, and the invariants of the loss."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from tests.repeated_logs import weighted_and_repeated
 from torch.nn.functional import softplus
 
 from rankformer.data.interactions import Interactions
 from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
+from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.bpr import bpr
 from rankformer.losses.l2 import batch_l2
+from rankformer.losses.settings import LossSettings
 
 
 def graph_of(counts):
@@ -154,3 +159,39 @@ def test_a_hopeless_margin_keeps_loss_and_gradient_finite():
     value.backward()
     assert torch.isfinite(value)
     assert torch.isfinite(z.grad).all()
+
+
+def weighted_batches():
+    """All edges of a weighted graph as both forms of a batch, and each as often as its weight says."""
+    graph = BipartiteGraph.from_interactions(weighted_and_repeated()[0], weighted=True)
+    full, _ = all_triples(graph)
+    members = full.users, full.positives, full.negatives
+    times = graph.edge_weights.long()
+    return graph, full, Triples(*members, weights=full.weights), Triples(*(m.repeat_interleave(times) for m in members))
+
+
+def test_a_weighted_loss_is_that_of_repeated_triples():
+    graph, full, plain, repeated = weighted_batches()
+    z, table = rows_of(graph, 1), rows_of(graph, 2)
+    wanted = loss_and_gradients(z, table, repeated, 0.1)
+    for triples in (full, plain):
+        for got, expected in zip(loss_and_gradients(z, table, triples, 0.1), wanted, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_mini_batches_add_up_to_the_full_batch():
+    graph, full, _, _ = weighted_batches()
+    z, losses = rows_of(graph, 1), []
+    for edges in torch.arange(graph.num_edges).split(20):
+        losses.append(bpr(z, Batch(edges, full.negatives[edges], 0, 1).triples(graph)))
+    torch.testing.assert_close(torch.stack(losses).mean(), bpr(z, full), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", RANKING_LOSSES)
+def test_every_ranking_loss_takes_weights(name):
+    graph, full, plain, _ = weighted_batches()
+    z, loss = rows_of(graph, 1), partial(RANKING_LOSSES[name].of, settings=LossSettings())
+    for triples in (full, plain):
+        even = replace(triples, weights=torch.ones(len(triples)))
+        torch.testing.assert_close(loss(z, even), loss(z, replace(triples, weights=None)), rtol=1e-6, atol=0)
+        assert abs(float(loss(z, triples) - loss(z, even))) > 1e-4

@@ -28,7 +28,7 @@ def test_the_validation_part_is_measured_and_nothing_else(model):
     alone = model.fit(LOG).recommend(k=3).table
     assert [event["event"] for event in model.log] == ["solved"]
     beside = model.fit(LOG, VALID)
-    assert beside.recommend(k=3).table.equals(alone)
+    assert beside.recommend(k=3, mask="train").table.equals(alone)
     solved, validation = beside.log
     expected = evaluate(beside, VALID, metrics="ndcg@20").metrics["ndcg@20"]
     assert validation["ndcg@20"] == expected

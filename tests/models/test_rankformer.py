@@ -9,7 +9,7 @@ import torch
 from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
-from rankformer.errors import ConfigError, RunFolderError
+from rankformer.errors import ConfigError, NotSupportedError, RunFolderError
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import NegativeSampler
@@ -162,3 +162,27 @@ def test_a_least_squares_initialization_has_entries_of_size_one_and_no_zero_embe
     loss = network.loss(graph, Batch(None, graph.edge_items, 0, 1))
     loss.backward()
     assert bool(torch.isfinite(network.table.grad).all())
+
+
+@pytest.mark.parametrize("curvature", [0, -1])
+def test_fold_in_is_exact_for_every_curvature(curvature, tmp_path):
+    log = random_log()
+    model = Rankformer(curvature=curvature, **SMALL).fit(log)
+    model.save(tmp_path / "run")
+    loaded, user = Rankformer.load(tmp_path / "run"), int(log.users[0])
+    history = [int(item) for item in log.items[log.users == user]]
+    known, new = loaded.recommend([user], k=4), loaded.recommend(histories={"new": history}, k=4)
+    assert known.table["item_id"].equals(new.table["item_id"])
+    assert new.table["score"].to_pylist() == pytest.approx(known.table["score"].to_pylist(), rel=1e-4)
+    assert loaded.settings.curvature == curvature
+
+
+def test_a_softmax_layer_takes_its_settings_and_has_no_fold_in(graph, tmp_path):
+    settings = RankformerSettings(layer="softmax", layer_temperature=0.7, layer_samples=5, tau=0.3, **SMALL)
+    [layer] = RankformerNetwork(graph.num_users, graph.num_items, settings).layers
+    assert (layer.tau, layer.temperature, layer.samples) == (0.3, 0.7, 5)
+    model = Rankformer(layer="softmax", **SMALL).fit(random_log())
+    model.save(tmp_path / "run")
+    assert Rankformer.load(tmp_path / "run").recommend(k=3).table.equals(model.recommend(k=3).table)
+    with pytest.raises(NotSupportedError, match="cannot score new users"):
+        model.recommend(histories={"new": [0, 1]})

@@ -17,11 +17,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.source import DataSource
 from rankformer.models.rankformer import Rankformer
 from rankformer.runs import checkpoint
 from rankformer.runs.manifest import is_run, read_manifest
 from rankformer.runs.saved import load_run
+from rankformer.runs.sequence import train_run
 
 SETTINGS = {"epochs": 10, "validate_every": 1, "patience": 4, "num_layers": 1, "embedding_dim": 128}
 WATCHED = ("fsync", "replace", "open", "chmod", "unlink")
@@ -35,9 +37,11 @@ def parts(seed=0, n=900, m=700, size=6000):
 
 
 def one_run(folder, batch_size, data):
-    """Train to the end, continuing from whatever is there."""
+    """Train and refit to the end, continuing from whatever is there."""
     model = Rankformer(seed=1, batch_size=batch_size, **SETTINGS)
-    model.fit(*data, run_folder=folder, resume=True).save(folder)
+    train, valid = data
+    parts = Parts(train, valid, valid.rows([]))
+    train_run(model, DataSource(source="log.csv"), parts, folder, resume=True, refit=True)
 
 
 def die_at_file_call(number):
@@ -96,7 +100,15 @@ def main(folder, kills_wanted, seed):
     torch.set_num_threads(1)
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports half of torch, once for all children
     rng, data = random.Random(seed), parts()
-    report = {"kills": 0, "by_file_call": 0, "mid_write": 0, "epochs_at_kill": [], "undisturbed": {}, "runs": []}
+    report = {
+        "kills": 0,
+        "by_file_call": 0,
+        "in_refit": 0,
+        "mid_write": 0,
+        "epochs_at_kill": [],
+        "undisturbed": {},
+        "runs": [],
+    }
     duration = {}
     for batch_size in (None, 2000):
         started = time.perf_counter()
@@ -113,6 +125,7 @@ def main(folder, kills_wanted, seed):
             if forked(target, batch_size, data, **how):
                 report["kills"] += 1
                 report["by_file_call"] += by_file_call
+                report["in_refit"] += (target / "checkpoint" / "refit").exists()
                 report["mid_write"] += bool(list(target.rglob("*.tmp")))
                 pointer = target / "checkpoint" / "latest.json"
                 epoch = json.loads(pointer.read_bytes())["numbers"]["epoch"] if pointer.exists() else 0

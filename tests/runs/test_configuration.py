@@ -101,7 +101,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 
 def test_model_flag_and_file_must_agree():
-    assert chosen_model({}, None) == "rankformer"
+    assert chosen_model({}, None) == "blend"
     assert chosen_model({"model": "popularity"}, "popularity") == "popularity"
     with pytest.raises(ConfigError, match="contradicts"):
         chosen_model({"model": "popularity"}, "rankformer")

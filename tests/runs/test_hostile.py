@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from attack.hostile import BY_HAND, at_random, outcome
-from tests.serving.runs import write_run
+from attack.hostile import BY_HAND, TO_A_BLEND, at_random, outcome, rewrite
+from tests.serving.runs import write_blend, write_run
 
 from rankformer.errors import RunFolderError
 from rankformer.runs.saved import load_run
@@ -16,9 +16,19 @@ def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("hostile") / "run")
 
 
+@pytest.fixture(scope="module")
+def blend(tmp_path_factory):
+    return write_blend(tmp_path_factory.mktemp("hostile") / "blend")
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_harm_is_refused(run, tmp_path, name):
     assert outcome(run, tmp_path, BY_HAND[name]) == "refused"
+
+
+@pytest.mark.parametrize("name", TO_A_BLEND)
+def test_a_harm_to_a_blend_is_refused(blend, tmp_path, name):
+    assert outcome(blend, tmp_path, TO_A_BLEND[name]) == "refused"
 
 
 def test_harms_at_random_are_refused(run, tmp_path):
@@ -26,8 +36,9 @@ def test_harms_at_random_are_refused(run, tmp_path):
         assert outcome(run, tmp_path, harm) == "refused", name
 
 
-def test_a_copy_without_harm_is_loaded(run, tmp_path):
+def test_a_copy_without_harm_is_loaded(run, blend, tmp_path):
     assert outcome(run, tmp_path, lambda folder: None) == "loaded"
+    assert outcome(blend, tmp_path, rewrite) == "loaded"
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "users.parquet", "log.jsonl"])

@@ -19,6 +19,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_never_disturbed(tmp_path):
     report = json.loads(done.stdout)
     assert report["kills"] >= 30
     assert 0 < report["by_file_call"] < report["kills"], "both ways to die must have happened"
+    assert 0 < report["in_refit"] < report["kills"], "both the fit and the refit must have been killed"
     assert report["mid_write"] > 0, "some kills must have come while a file was half-written"
     assert len(set(report["epochs_at_kill"])) >= 3, "the kills must have come at different times"
     for number, run in enumerate(report["runs"]):

@@ -28,7 +28,7 @@ from rankformer.models.popularity import Popularity
 from rankformer.models.rankformer import Rankformer
 from rankformer.models.registry import load_model
 from rankformer.runs.checksums import checksummed_json
-from rankformer.runs.manifest import FILES, MANIFEST, is_run, read_manifest
+from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, is_run, read_manifest
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.recommender import Recommender
@@ -228,6 +228,114 @@ def test_a_history_that_points_nowhere_is_refused_though_its_checksum_is_right(f
         load_run(folder)
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pa.array([1.0, 0.0], pa.float32()),
+        pa.array([1.0, -2.0], pa.float32()),
+        pa.array([1.0, float("nan")], pa.float32()),
+        pa.array([1.0, float("inf")], pa.float32()),
+        pa.array([1.0, None], pa.float32()),
+        pa.array([1.0, 2.0], pa.float64()),
+        pa.array(["1", "2"]),
+    ],
+)
+def test_a_history_with_weights_that_cannot_count_is_refused_though_its_checksum_is_right(folder, weights):
+    pq.write_table(pa.table({"user": [0, 1], "item": [0, 1], "weight": weights}), folder / "history.parquet")
+    rewrite(folder)
+    with pytest.raises(RunFolderError, match=r"history\.parquet.*weights must be"):
+        load_run(folder)
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    """A run that knows more than it was fitted on, and keeps the lists that were evaluated."""
+    plain = make_run().recommender
+    known = Interactions(
+        np.append(plain.history.users, np.int32([0, 1])),
+        np.append(plain.history.items, np.int32([3, 4])),
+        plain.user_ids,
+        plain.item_ids,
+        labels=np.repeat(np.int8([0, 1, 2]), [20, 1, 1]),
+    )
+    recommender = Recommender(plain.scorer, plain.user_ids, plain.item_ids, plain.history, known=known)
+    lists, protocol = np.array([[3, -1]]), {"mask": "train", "split": "log/test"}
+    run = make_run(recommender=recommender, lists=lists, refit={"interactions": 22}, protocol=protocol)
+    save_run(tmp_path / "run", run)
+    return tmp_path / "run"
+
+
+def test_what_is_known_and_what_was_evaluated_come_back(evaluated):
+    run, plain = load_run(evaluated), make_run()
+    assert len(run.recommender.known) == 22
+    assert run.recommender.history.fingerprint == plain.recommender.history.fingerprint
+    assert [len(part) for part in run.parts] == [20, 1, 1]
+    assert run.lists.tolist() == [[3, -1]]
+    assert run.refit == {"interactions": 22}
+    assert run.evaluate_again(["recall@2"]).protocol.split == "log/test"
+    with pytest.raises(RunFolderError, match="too short for a cutoff of 3"):
+        run.evaluate_again(["recall@3"])
+    with pytest.raises(RunFolderError, match="which interactions are its test part"):
+        assert plain.parts
+    save_run(evaluated, plain)
+    assert not (evaluated / EVALUATION).exists()
+    assert load_run(evaluated).lists is None
+
+
+def test_damaged_lists_are_refused_by_name(evaluated):
+    whole = (evaluated / EVALUATION).read_bytes()
+    for damaged in (flipped(whole, len(whole) // 2, 3), whole[:-1], b""):
+        (evaluated / EVALUATION).write_bytes(damaged)
+        with pytest.raises(RunFolderError, match=EVALUATION):
+            load_run(evaluated)
+    (evaluated / EVALUATION).unlink()
+    with pytest.raises(RunFolderError, match=EVALUATION):
+        load_run(evaluated)
+
+
+@pytest.mark.parametrize("lists", [[[ITEMS, 0]], [[-2, 0]], [[0.5, 1.0]], [[None, 1]], ["a"], [[0], [1, 2]]])
+def test_lists_that_point_nowhere_are_refused_though_their_checksum_is_right(evaluated, lists):
+    column = pa.array(lists)
+    if len({len(each) for each in lists}) == 1 and not isinstance(lists[0], str):
+        column = column.cast(pa.list_(column.type.value_type, len(lists[0])))
+    pq.write_table(pa.table({"items": column}), evaluated / EVALUATION)
+
+    def believed(manifest):
+        path = evaluated / EVALUATION
+        manifest["files"][EVALUATION] = {"sha256": sha256_of(path), "size": path.stat().st_size}
+
+    rewrite(evaluated, believed)
+    with pytest.raises(RunFolderError, match=EVALUATION):
+        load_run(evaluated)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"part": pa.array([0, 3], pa.int8())},
+        {"part": pa.array([0, -1], pa.int8())},
+        {"part": pa.array([0, 1], pa.int64())},
+        {"part": pa.array([0, None], pa.int8())},
+        {"part": pa.array(["0", "1"])},
+        {"fitted": pa.array([1, 0], pa.int8())},
+        {"fitted": pa.array([True, None])},
+    ],
+)
+def test_parts_that_cannot_be_are_refused_though_their_checksum_is_right(folder, columns):
+    pq.write_table(pa.table({"user": [0, 1], "item": [0, 1], **columns}), folder / "history.parquet")
+    rewrite(folder)
+    with pytest.raises(RunFolderError, match=r"history\.parquet"):
+        load_run(folder)
+
+
+def test_known_interactions_that_leave_out_fitted_ones_are_not_saved(tmp_path):
+    plain = make_run().recommender
+    known = plain.history.rows(np.arange(len(plain.history))[::-1])
+    recommender = Recommender(plain.scorer, plain.user_ids, plain.item_ids, plain.history, known=known)
+    with pytest.raises(RunFolderError, match="must begin with those the model was fitted on"):
+        save_run(tmp_path / "run", make_run(recommender=recommender))
+
+
 def change_tensors(folder, change):
     tensors = load_file(folder / "embeddings.safetensors")
     change(tensors)
@@ -272,6 +380,46 @@ def test_ids_that_cannot_be_are_refused_though_their_checksum_is_right(folder, n
     pq.write_table(pa.table({key: pa.array(list(values)) for key, values in columns.items()}), folder / name)
     rewrite(folder)
     with pytest.raises(RunFolderError, match=name):
+        load_run(folder)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"neighbours": [[ITEMS]]},
+        {"neighbours": [[-1]]},
+        {"neighbours": [["item-1"]]},
+        {"neighbours": [[None]]},
+        {"weights": [[0.5, 0.5]]},
+        {"weights": [[float("nan")]]},
+        {"weights": [["much"]]},
+        {"new": [True, *[False] * ITEMS]},
+        {"new": [*[False] * ITEMS, None]},
+        {"new": [0] * ITEMS + [1]},
+        {"cold": [0] * ITEMS + [1]},
+        {"cold": [False] * (ITEMS + 1)},
+    ],
+)
+def test_cold_items_that_cannot_be_are_refused_though_their_checksum_is_right(folder, columns):
+    right = {
+        "id": [f"item-{number}" for number in range(ITEMS + 1)],
+        "attribute.price": list(range(ITEMS + 1)),
+        "new": [*[False] * ITEMS, True],
+        "cold": [*[False] * ITEMS, True],
+        "neighbours": [[2]],
+        "weights": [[1.0]],
+    }
+
+    def write(changed):
+        padded = {name: [[]] * ITEMS + values if len(values) == 1 else values for name, values in changed.items()}
+        pq.write_table(pa.table(padded), folder / "items.parquet")
+        rewrite(folder)
+
+    write(right)
+    recommender = load_run(folder).recommender
+    assert recommender.recommend([0], 1, where="cold").to_dicts()[0]["item_id"] == f"item-{ITEMS}"
+    write(right | columns)
+    with pytest.raises(RunFolderError, match=r"items\.parquet"):
         load_run(folder)
 
 
@@ -383,7 +531,7 @@ def test_only_what_can_be_loaded_is_saved_and_a_refusal_keeps_the_old_run(folder
     scorer = Scores(old.embeddings.users, old.embeddings.items)
     run = make_run(recommender=Recommender(scorer, old.user_ids, old.item_ids, old.history))
     with pytest.raises(
-        RunFolderError, match=r"'of another package'.* cannot be saved; known are embeddings, aspects, sp"
+        RunFolderError, match=r"'of another package'.* cannot be saved; known are embeddings, aspects, blend, sp"
     ):
         save_run(folder, run)
     assert is_run(folder)

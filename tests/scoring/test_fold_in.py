@@ -240,3 +240,40 @@ def test_a_frequency_scaling_that_cannot_be_is_rejected(offset, exponent):
     numbers = {"weight": 2.0, "regularization": 1.0, "offset": offset, "exponent": exponent}
     with pytest.raises(DataError, match=r"offset and an exponent from 0|(offset|exponent) is .*expected a number"):
         LeastSquares.restore({"vectors": ITEMS}, numbers)
+
+
+def weighted(histories, weights):
+    return histories._replace(weights=torch.as_tensor(weights, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_users_weighted_history_gives_back_its_trained_embedding(kind):
+    users, items = np.array(LOG).T
+    weights = np.random.default_rng(0).uniform(0.1, 9, len(LOG))
+    graph = BipartiteGraph.from_pairs(users, items, 7, 6, weights=weights, dtype=torch.float64)
+    v, rule = trained(graph, KINDS[kind])
+    histories = histories_of(graph)._replace(weights=graph.edge_weights)
+    torch.testing.assert_close(embed(rule, histories), v[:7], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+@pytest.mark.parametrize("at_once", [200, 1 << 21])
+def test_integer_weights_are_repeated_entries_of_least_squares_and_of_sums(monkeypatch, exponent, at_once):
+    monkeypatch.setattr(fold_in, "_NUMBERS_AT_ONCE", at_once)
+    times = np.array([3, 1, 2, 1, *[1, 2, 3] * 3, 5, 1])
+    pairs = np.repeat(np.array(SOLVED_PAIRS), times, axis=0)
+    repeated = Histories.of(*pairs.T, 6)
+    for rule in (LeastSquares(ITEMS, 7.5, 0.3, 1.5, exponent), WeightedSum(ITEMS, 0.5), WeightedSum(ITEMS, 1.0)):
+        found = embed(rule, weighted(SOLVED_HISTORIES, times))
+        torch.testing.assert_close(found, embed(rule, repeated), rtol=1e-9, atol=1e-11)
+
+
+def test_parts_carry_their_weight_and_pieces_keep_it(monkeypatch):
+    histories = weighted(SOLVED_HISTORIES, np.linspace(0.1, 3, len(SOLVED_PAIRS)))
+    for rule in (LeastSquares(ITEMS, 7.5, 0.3), WeightedSum(ITEMS, 0.5)):
+        parts, rest = rule.split(histories)
+        whole = embed(rule, histories)
+        torch.testing.assert_close(rest.index_add(0, histories.users, parts), whole)
+        with monkeypatch.context() as patched:
+            patched.setattr(histories_module, "_ENTRIES_AT_ONCE", 2)
+            torch.testing.assert_close(embed(rule, histories), whole)

@@ -193,7 +193,7 @@ def test_tables_agree_across_arrow_pandas_polars_and_dicts():
 
 
 def test_repr_shows_the_first_rows_and_says_how_many_are_hidden():
-    history = Interactions.from_indices([], [], 6, 3)
+    history = Interactions.from_indices(range(6), [2] * 6, 6, 3)
     recommender = Recommender(
         Embeddings(torch.ones(6, 1), torch.ones(3, 1)), history.user_ids, history.item_ids, history
     )
@@ -319,7 +319,9 @@ class Sum(Flat):
         return Sum(*(part.for_histories(histories) for part in self.parts))
 
     def contributions(self, history, item, user):
-        score, items, own, overall = zip(*(part.contributions(history, item, user) for part in self.parts), strict=True)
+        score, items, own, overall, _ = zip(
+            *(part.contributions(history, item, user) for part in self.parts), strict=True
+        )
         return Contributions(sum(score), sum(items), sum(own), sum(overall))
 
     def similarities(self, item):
@@ -350,3 +352,58 @@ def test_a_sum_of_scorers_recommends_folds_in_explains_and_is_evaluated():
     second = lists.items[:, 1].numpy().astype(np.int32)
     test = Interactions(everyone.numpy().astype(np.int32), second, plain.user_ids, plain.item_ids)
     assert evaluate(recommender, test, metrics="mrr@12").metrics == {"mrr@12": 0.5}
+
+
+class TestUsersTheModelKnowsNothingAbout:
+    """Users 2 and 3 have no interaction that was fitted; of user 2 one is known all the same."""
+
+    @pytest.fixture
+    def recommender(self):
+        fitted = Interactions.from_indices([0, 1, 1], [3, 3, 1], 4, 5)
+        known = Interactions.from_indices([0, 1, 1, 2, 0], [3, 3, 1, 3, 4], 4, 5)
+        zeros = Embeddings(torch.zeros(4, 2), torch.zeros(5, 2))  # the scores an item method gives an empty history
+        return Recommender(zeros, fitted.user_ids, fitted.item_ids, fitted, known=known)
+
+    def test_popularity_answers_and_the_result_says_so(self, recommender):
+        lists = recommender.recommend([2, 3], k=3)
+        assert lists.fallbacks == [2, 3]
+        assert lists.table["item_id"].to_pylist() == [1, 0, 2, 3, 1, 0]
+        assert lists.table["score"].to_pylist()[:2] == [1.0, 0.0]
+        assert recommender.recommend([0, 1], k=3).fallbacks == []
+
+    def test_every_known_interaction_is_left_out_unless_the_mask_says_otherwise(self, recommender):
+        assert recommender.recommend([0], k=5).table["item_id"].to_pylist() == [0, 1, 2]
+        assert recommender.recommend([0], k=5, mask="train").table["item_id"].to_pylist() == [0, 1, 2, 4]
+        assert recommender.history_of(0).tolist() == [3, 4]
+        with pytest.raises(ConfigError, match="mask='valid': expected known or train"):
+            recommender.recommend([0], mask="valid")
+
+    def test_unknown_users_are_answered_where_that_is_asked_for(self, recommender):
+        with pytest.raises(UnknownIdError):
+            recommender.recommend([0, 9])
+        lists = recommender.recommend([9, 0, 2], k=2, fallback="popularity")
+        assert lists.fallbacks == [9, 2]
+        assert lists.table["user_id"].to_pylist() == [9, 9, 0, 0, 2, 2]
+        assert lists.table["item_id"].to_pylist() == [3, 1, 0, 1, 1, 0]
+        assert recommender.recommend(["nobody"], k=1, fallback="popularity").table["user_id"].to_pylist() == ["nobody"]
+
+    def test_without_a_fallback_their_lists_are_empty(self, recommender):
+        lists = recommender.recommend(k=2, fallback="none")
+        assert set(lists.table["user_id"].to_pylist()) == {0, 1}
+        assert lists.fallbacks == []
+        with pytest.raises(UnknownIdError):
+            recommender.recommend([9], fallback="none")
+        with pytest.raises(ConfigError, match="fallback='random': expected popularity or none"):
+            recommender.recommend([0], fallback="random")
+
+    def test_filters_hold_for_them_too(self, recommender):
+        lists = recommender.recommend([2, 9], k=5, allow=[3, 4, 1], block=[4], fallback="popularity")
+        assert lists.table["item_id"].to_pylist() == [1, 3, 1]
+
+    def test_there_is_nothing_to_explain(self):
+        fitted = Interactions.from_indices([0], [0], 2, 2)
+        scorer = ItemScorer.of(DenseWeights(torch.ones(2, 2)), fitted)
+        recommender = Recommender(scorer, fitted.user_ids, fitted.item_ids, fitted)
+        assert recommender.explain(0, 1).score == 1.0
+        with pytest.raises(UnknownIdError, match="user 1 has no interaction the model was fitted on"):
+            recommender.explain(1, 1)

@@ -1,5 +1,6 @@
 """Small runs with known vectors, for a service to serve."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
+from rankformer.data.items import Items
 from rankformer.runs.saved import Run, save_run
+from rankformer.scoring.blend import BlendScorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.scoring.recommender import Recommender
@@ -41,4 +44,53 @@ def write_run(folder: Path, seed: int = 0, **options: Any) -> Path:
     data = {"source": {"source": "/somewhere/private/clicks.csv"}, "name": "clicks"}
     metrics = {"ndcg@20": 0.25}
     save_run(folder, Run("toy", {"metric": "ndcg@20"}, seed, recommender, log=LOG, data=data, metrics=metrics))
+    return folder
+
+
+def write_shop(folder: Path) -> Path:
+    """A run with attributes of its items, and two more items that nobody has: new-0 and new-1."""
+    count = ITEMS + 2
+    columns = {
+        "item_id": [*(f"i{number}" for number in range(ITEMS)), "new-0", "new-1"],
+        "brand": [f"b{number % 4}" for number in range(count)],
+        "price": [number / 2 for number in range(count)],
+        "tags": [["<b>red</b>"] if number % 5 == 0 else [] for number in range(count)],
+        "in_stock": [number % 3 > 0 for number in range(count)],
+    }
+    recommender = make_recommender().with_items(Items.from_arrow(pa.table(columns)))
+    save_run(folder, Run("toy", {}, 0, recommender, data={"name": "shop"}))
+    return folder
+
+
+def write_blend(folder: Path) -> Path:
+    """A run with everything that a folder can hold: a refitted blend, parts, weights, attributes and cold items."""
+    base = make_recommender()
+    whole, count = base.history, len(base.history) - 500  # the last ones were not fitted
+    labels = np.repeat(np.array([0, 2], np.int8), (count, 500))
+    known = replace(whole, labels=labels)
+    history = replace(whole.rows(np.arange(count)), weights=np.ones(count, np.float32))
+    scorers = {"first": base.scorer, "second": make_recommender(seed=1).scorer}
+    scorer = BlendScorer.of(scorers, {"first": 0.75, "second": 0.25})
+    recommender = Recommender(scorer, base.user_ids, base.item_ids, history, known=known)
+    number = np.arange(ITEMS + 2)
+    columns = {
+        "item_id": [*(f"i{each}" for each in range(ITEMS)), "new-0", "new-1"],
+        "brand": [f"b{each % 4}" for each in number],
+        "price": number / 2,
+        "since": pa.array(number.astype(np.int32)).cast(pa.date32()),
+    }
+    lists = np.tile(np.arange(20), (len(np.unique(known.users[count:])), 1))
+    run = Run(
+        "blend",
+        {"metric": "ndcg@20"},
+        0,
+        recommender.with_items(Items.from_arrow(pa.table(columns))),
+        log=LOG,
+        data={"name": "shop"},
+        metrics={"ndcg@20": 0.25},
+        warm_metrics={"ndcg@20": 0.26},
+        lists=lists,
+        refit={"interactions": count, "epochs": 5, "members": [{"label": "first", "choices": {}}], "seconds": 1.5},
+    )
+    save_run(folder, run)
     return folder

@@ -5,11 +5,19 @@ from itertools import islice
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import sampled_from
 from schemathesis import GenerationMode
 
 from .clients import serving_in_thread
 from .malformed import at_random, by_hand
 
+# What each format of the description looks like for a run without attributes.
+for name, texts in {
+    "expression": ["cold", "not cold", "title contains 'e'"],
+    "limit": ["2:title", "1:cold"],
+    "boost": ["0.5:cold", "-1:not cold"],
+}.items():
+    schemathesis.openapi.format(name, sampled_from(texts))
 FINE = {200, 400, 401, 403, 404, 405, 413, 415, 422}
 
 

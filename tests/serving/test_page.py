@@ -26,7 +26,7 @@ from .browser import (
     tab_to,
 )
 from .hostile import FIRST_ITEM, TITLES, USERS, write_hostile_run
-from .runs import write_run
+from .runs import write_run, write_shop
 
 TOKEN = "a-token-of-enough-letters"
 
@@ -276,6 +276,19 @@ def test_failures_are_explained_and_trying_again_helps(visit, recommender):
     expect(page.locator(".results .row")).to_have_count(5)  # by itself, a second later
 
 
+def test_a_user_the_model_was_not_fitted_on_gets_what_is_popular_and_is_told(visit, tmp_path):
+    run = write_run(tmp_path / "run")  # its last user has no interaction
+    with served(run) as (address, _):
+        page = settled(visit("#user=u999", at=address))
+        expect(page.locator(".results .note")).to_contain_text("The model was fitted on no interaction of this user")
+        assert rows_of(page) == expected(load_run(run).recommender.recommend(["u999"], 10))
+        expect(page.locator("#history")).to_contain_text("The model was given no interaction of this user.")
+        page.locator(".results .row").first.click()
+        expect(page.locator(".detail")).to_contain_text("fitted on no interaction of this user")
+        find_user(page, "u998")
+        expect(page.locator(".results .note")).to_have_count(0)
+
+
 def test_an_unknown_user_is_named_and_another_can_be_found(visit):
     page = visit("#user=nobody")
     expect(page.get_by_role("alert")).to_contain_text("No such user")
@@ -368,3 +381,37 @@ def test_every_text_stands_out_in_light_and_dark(visit, scheme):
         assert (paper < 0.05) == (scheme == "dark")
         assert len(contrasts) > 10
         assert [entry for entry in contrasts if entry[0] < 4.5] == []
+
+
+def test_attributes_are_shown_and_the_filter_follows_the_address(visit, tmp_path):
+    shop = write_shop(tmp_path / "shop")
+    recommender = load_run(shop).recommender
+    with served(shop) as (address, _):
+        page = visit("#user=u1&k=20&seen=1", at=address)
+        expect(page.locator(".results .row")).to_have_count(20)
+        first = recommender.recommend(["u1"], 20, include_seen=True).to_dicts()[0]
+        expect(page.locator(".results .row").first.locator(".attributes")).to_contain_text(f"brand {first['brand']}")
+        field = page.get_by_label("Only items where")
+        field.fill("brand = 'b1' and price < 10")
+        field.press("Enter")
+        expected_rows = recommender.recommend(["u1"], 20, include_seen=True, where="brand = 'b1' and price < 10")
+        expect(page.locator(".results .row")).to_have_count(len(expected_rows))
+        assert rows_of(page) == expected(expected_rows)
+        page.reload()
+        assert rows_of(page) == expected(expected_rows)
+        field.fill("tags contains '<b>red</b>'")
+        field.press("Enter")
+        expect(page.locator(".results .attributes").first).to_contain_text("<b>red</b>")  # text, not markup
+        field.fill("colour = 1")
+        field.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("no column 'colour' at position 1")
+        field.fill("cold")
+        field.press("Enter")
+        expect(page.locator(".results .row")).to_have_count(2)
+        expect(page.locator(".results .tag")).to_have_text(["new item", "new item"])
+        page.get_by_role("button", name="Clear").click()
+        expect(page.locator(".results .row")).to_have_count(20)
+        assert "where" not in page.evaluate("location.hash")
+        phone = visit("#user=u1&where=cold", at=address, viewport=PHONE)
+        expect(phone.locator(".results .row")).to_have_count(2)
+        assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")

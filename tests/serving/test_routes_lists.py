@@ -97,7 +97,9 @@ def test_requests_with_different_options_at_once_are_not_mixed_up(run_folder, re
 @pytest.mark.parametrize(
     ("url", "status", "code"),
     [
-        ("/v1/recommend/nobody", 404, "unknown_user"),
+        ("/v1/recommend/nobody?fallback=none", 404, "unknown_user"),
+        ("/v1/recommend/u999?fallback=none", 404, "unknown_user"),
+        ("/v1/recommend/u1?fallback=random", 422, "invalid_request"),
         ("/v1/recommend/u1?allow=nothing", 404, "unknown_item"),
         ("/v1/recommend/u1?block=nothing", 404, "unknown_item"),
         ("/v1/items/nothing/similar", 404, "unknown_item"),
@@ -112,7 +114,7 @@ def test_requests_with_different_options_at_once_are_not_mixed_up(run_folder, re
         ("/v1/recommend/u1?k=1&k=2", 422, "invalid_request"),
         ("/v1/recommend/u1?K=1", 422, "invalid_request"),
         ("/v1/recommend/u1?include_seen=maybe", 422, "invalid_request"),
-        ("/v1/recommend/u1?" + "&".join(["allow=i1"] * 1001), 422, "invalid_request"),
+        ("/v1/recommend/u1?" + "&".join(["allow=i1"] * 4097), 422, "invalid_request"),
         ("/v1/items/i1/similar?k=0", 422, "invalid_request"),
         ("/v1/items/i1/similar?include_seen=true", 422, "invalid_request"),
         ("/v1/recommend/", 404, "not_found"),
@@ -126,12 +128,31 @@ def test_refusals(client, url, status, code):
     assert len(answer.text) < 500
 
 
+@pytest.mark.parametrize("user", ["nobody", "u999"])  # unknown; known, without an interaction
+def test_whoever_the_model_knows_nothing_about_gets_what_is_popular(client, recommender, user):
+    answer = client.get(f"/v1/recommend/{user}?k=4")
+    assert answer.status_code == 200
+    document = answer.json()
+    assert (document["user_id"], document["fallback"]) == (user, "popularity")
+    check_list(document["items"], recommender.recommend([user], 4, fallback="popularity").to_dicts())
+    counts = [
+        int((recommender.history.items == recommender.item_ids.index_of([entry["item_id"]])[0]).sum())
+        for entry in document["items"]
+    ]
+    assert counts == sorted(counts, reverse=True) == [entry["score"] for entry in document["items"]]
+    assert client.get("/v1/recommend/u1").json()["fallback"] is None
+
+
 def test_a_batch_answers_for_each_user_in_turn(client, recommender):
-    answer = client.post("/v1/recommend:batch", json={"users": ["u3", "nobody", 7, "u1"], "k": 3}).json()
+    body = {"users": ["u3", "nobody", 7, "u1"], "k": 3, "fallback": "none"}
+    answer = client.post("/v1/recommend:batch", json=body).json()
     assert [entry["user_id"] for entry in answer["results"]] == ["u3", "nobody", 7, "u1"]
     check_list(answer["results"][0]["items"], recommender.recommend(["u3"], 3).to_dicts())
     assert answer["results"][1]["error"]["code"] == answer["results"][2]["error"]["code"] == "unknown_user"
     assert "items" not in answer["results"][1]
+    results = client.post("/v1/recommend:batch", json={**body, "fallback": "popularity"}).json()["results"]
+    assert [entry["fallback"] for entry in results] == [None, "popularity", "popularity", None]
+    check_list(results[1]["items"], recommender.recommend(["nobody"], 3, fallback="popularity").to_dicts())
     assert client.post("/v1/recommend:batch", json={"users": []}).json()["results"] == []
     assert client.post("/v1/recommend:batch", json={"users": ["u1"], "allow": []}).json()["results"][0]["items"] == []
 
@@ -153,7 +174,7 @@ def test_a_batch_answers_for_each_user_in_turn(client, recommender):
         {"users": ["u1"], "extra": 1},
         {"users": ["u1"] * 1001},
         {"users": ["u1"] * 101, "k": 1000},
-        {"users": ["u1"], "allow": ["i1"] * 1001},
+        {"users": ["u1"], "at_most": ["0:title"]},
     ],
 )
 def test_bodies_with_wrong_fields(client, body):
@@ -179,14 +200,14 @@ def test_a_session_is_a_new_user_with_a_history(client, recommender):
     found = recommender.recommend_histories({"x": ["i1", "i2", "i2"]}, 5, block=["i9"])
     check_list(answer["items"], found.to_dicts())
     assert answer["unknown_items"] == ["nothing", True]
-    assert answer["fallback"] is False
+    assert answer["fallback"] is None
     assert not {"i1", "i2", "i9"} & {entry["item_id"] for entry in answer["items"]}
 
 
 def test_an_empty_session_gets_what_is_popular(client, recommender):
     answer = client.post("/v1/recommend:session", json={"history": ["nothing"], "k": 3}).json()
     check_list(answer["items"], recommender.recommend_histories({"x": []}, 3).to_dicts())
-    assert answer["fallback"] is True
+    assert answer["fallback"] == "popularity"
     assert answer["unknown_items"] == ["nothing"]
 
 
@@ -236,7 +257,10 @@ def test_ids_of_any_type(tmp_path, users, items):
             assert [entry["item_id"] for entry in batch["results"][0]["items"]] == [best]
             item = quote(str(best).lower() if best in (True, False) else str(best), safe="")
             explained = client.get(f"/v1/explain/{text}/{item}").json()
-            assert explained["score"] == pytest.approx(rows[0]["score"], abs=1e-5)
+            if value == listed[-1]:  # who has no interaction
+                assert (answer["fallback"], explained["error"]["code"]) == ("popularity", "nothing_to_explain")
+            else:
+                assert explained["score"] == pytest.approx(rows[0]["score"], abs=1e-5)
             assert client.get(f"/v1/items/{item}/similar").json()["item_id"] == best
             session = client.post("/v1/recommend:session", json={"history": [best]}).json()
             assert session["unknown_items"] == []

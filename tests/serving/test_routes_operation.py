@@ -155,9 +155,9 @@ def test_two_reloads_at_once(runs, monkeypatch):
     async def scenario():
         async with asking_at_once(runs / "current", tokens=Tokens(admin=ADMIN)) as (client, app):
 
-            def slow(path):
+            def slow(*arguments):
                 gate.wait(30)
-                return real(path)
+                return real(*arguments)
 
             monkeypatch.setattr(service, "load_served_model", slow)
             first = asyncio.ensure_future(client.post("/v1/admin/reload", headers=HEADERS))
@@ -293,7 +293,7 @@ def test_what_is_counted(run_folder):
         for url in (
             "/v1/recommend/u1",
             "/v1/recommend/u2",
-            "/v1/recommend/nobody",
+            "/v1/recommend/nobody?fallback=none",
             "/v1/recommend/u1?k=0",
             "/etc/passwd",
         ):
@@ -373,10 +373,10 @@ def test_the_description_has_examples_and_limits(client):
                 assert schema_of(content)["example"]
     recommend = document["paths"]["/v1/recommend/{user}"]["get"]["parameters"]
     limits = {parameter["name"]: parameter["schema"] for parameter in recommend}
-    assert (limits["k"]["minimum"], limits["k"]["maximum"], limits["allow"]["maxItems"]) == (1, 1000, 1000)
+    assert (limits["k"]["minimum"], limits["k"]["maximum"], limits["allow"]["maxItems"]) == (1, 1000, 2**20)
     batch = schema_of(document["paths"]["/v1/recommend:batch"]["post"]["requestBody"]["content"]["application/json"])
     assert (batch["properties"]["k"]["minimum"], batch["properties"]["k"]["maximum"]) == (1, 1000)
-    assert batch["properties"]["allow"]["anyOf"][0]["maxItems"] == 1000
+    assert batch["properties"]["allow"]["anyOf"][0]["maxItems"] == 2**20
     assert batch["properties"]["users"]["maxItems"] == 1000
     assert batch["additionalProperties"] is False
 

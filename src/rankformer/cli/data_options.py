@@ -1,11 +1,12 @@
 """The flags that say how to read DATA, defined once for every command that reads data."""
 
-import inspect
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from rankformer.cli.output import with_flags
 from rankformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "time": (str, "--time-column", "NAME", "Column with the times; an empty name reads none."),
     "weight": (str, "--weight-column", "NAME", "Column with the weights; an empty name reads none."),
     "title": (str, "--title-column", "NAME", "Column with the item titles; an empty name reads none."),
+    "event": (str, "--event-column", "NAME", "Column that says what happened, such as view or purchase."),
+    "event_weights": (str, "--event-weights", "E=W,...", "Weight of each event; 0 drops it, other=W is for the rest."),
+    "half_life": (str, "--half-life", "AGE", "Age at which an interaction counts half, such as 12h, 30d or 8w."),
     "header": (bool, "--header/--no-header", "", "Whether csv and tsv files have a header (default: detected)."),
     "duplicates": (str, "--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one."),
     "min_weight": (float, "--min-weight", "W", "Smallest weight that counts as an interaction."),
@@ -30,28 +34,26 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "split": (str, "--split", "KIND", "How to split one log: random, random-per-user, last or time."),
     "parts": (str, "--parts", "A,B,C", "Fractions of train, valid and test, such as 0.7,0.1,0.2."),
     "split_seed": (int, "--split-seed", "N", "Seed of the random splits."),
+    "test_from": (str, "--test-from", "DATE", "With --split time: the test part begins here, such as 2026-05-01."),
+    "test_days": (float, "--test-days", "N", "With --split time: the newest N days are the test part."),
 }
 
 
 def takes_data_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the flags above; those that were given reach it as settings in its argument `options`."""
-    parameters = [each for name, each in inspect.signature(command).parameters.items() if name != "options"]
+    flags: dict[str, Any] = {}
     for name, (kind, flag, metavar, help) in DATA_FLAGS.items():
         option = typer.Option(flag, metavar=metavar, help=help, rich_help_panel="How to read DATA", show_default=False)
-        annotation: Any = Annotated[Optional[kind], option]  # noqa: UP045
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        flags[name] = Annotated[Optional[kind], option]  # noqa: UP045
 
-    def with_options(**arguments: Any) -> None:
-        options = {name: arguments.pop(name) for name in DATA_FLAGS}
-        if options["parts"] is not None:
-            options["parts"] = _fractions(options["parts"])
-        command(**arguments, options={name: value for name, value in options.items() if value is not None})
+    @wraps(command)
+    def given(*, options: dict[str, Any], **arguments: Any) -> None:
+        chosen = {name: value for name, value in options.items() if value is not None}
+        for name in chosen.keys() & _PARSERS.keys():
+            chosen[name] = _PARSERS[name](chosen[name])
+        command(**arguments, options=chosen)
 
-    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_options
+    return with_flags(given, "options", flags)
 
 
 def data_source(data: str, options: Mapping[str, Any]) -> "DataSource":
@@ -69,3 +71,18 @@ def _fractions(text: str) -> tuple[float, ...]:
     if len(fractions) != 3:
         raise ConfigError(f"--parts {text}: expected three fractions with commas, such as 0.7,0.1,0.2")
     return fractions
+
+
+def _event_weights(text: str) -> dict[str, float]:
+    """Return the weights in `view=1,cart=3`; an event may hold an equals sign, not a comma."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    try:
+        pairs = [(event.strip(), float(weight)) for event, _, weight in parts]
+    except ValueError:
+        pairs = []
+    if not pairs or not all(event for event, _ in pairs) or len(dict(pairs)) < len(pairs):
+        raise ConfigError(f"--event-weights {text}: expected each event once, such as view=1,cart=3,purchase=10")
+    return dict(pairs)
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {"parts": _fractions, "event_weights": _event_weights}

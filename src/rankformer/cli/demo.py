@@ -60,7 +60,7 @@ def demo(
     model = Rankformer(seed=seed, **SETTINGS)
     with progress_of(model.settings, validates=True) as on_event:
         if out is not None:
-            outcome, _ = train_run(model, source, parts, out, on_event=on_event, stage=busy)
+            outcome, _ = train_run(model, source, parts, out, refit=True, on_event=on_event, stage=busy)
         else:
             outcome = fit_and_evaluate(model, parts, on_event=on_event, stage=busy)
     assert outcome.evaluation is not None
@@ -81,6 +81,7 @@ def demo(
         show(f"     then  rankformer recommend runs/demo --user {user}")
         return
     run = shlex.quote(str(out))
+    show(f"kept in {run}, fitted again on everything they read: what is known of a reader is never recommended")
     show(f"try next:  rankformer recommend {run} --user {user}", f"      and  rankformer similar {run} --item {item}")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import data_source, takes_data_options
-from rankformer.cli.output import JsonFlag, option, show, show_json, show_table, show_warning
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_warning
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
@@ -20,8 +20,12 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `r
 @takes_data_options
 def evaluate(
     run: RunArgument,
-    data: Annotated[str | None, option("DATA", "Evaluate on the test part of other data than the run's own.")] = None,
-    mask: Annotated[str, option("train|train+valid|none", "Leave these known interactions out of lists.")] = "train",
+    data: Annotated[
+        str | None, option("DATA", "Evaluate on other data than the run's own; one file is the test part as it is.")
+    ] = None,
+    mask: Annotated[
+        str, option("train|train+valid|known|none", "Leave these known interactions out of lists.")
+    ] = "train",
     metrics: Annotated[str, option("NAMES", "What to measure, with commas.")] = "ndcg@20,recall@20,recall_capped@20",
     per_user: Annotated[Path | None, option("FILE", "Also write each user's values to a csv or parquet file.")] = None,
     json: JsonFlag = False,
@@ -31,12 +35,13 @@ def evaluate(
     """Measure the lists of RUN on the test part of its data.
 
     recall divides by the user's test items, recall_capped by at most K of them (as the paper does). Files that changed
-    since the training are refused; --data measures on them as they are.
+    since the training are refused; --data measures on them as they are: a file is the test part, unless --split or
+    --parts divides it. Of a run that was refitted the lists from before are measured, which the run keeps.
 
     Examples:
         rankformer evaluate runs/demo
         rankformer evaluate runs/demo --metrics ndcg@10,recall@10,coverage@10 --per-user values.csv
-        rankformer evaluate runs/clicks --data new-clicks.csv --parts 0,0,1
+        rankformer evaluate runs/clicks --data new-clicks.csv
     """
     import pyarrow as pa
 
@@ -51,15 +56,26 @@ def evaluate(
     if per_user is not None:
         check_writable(per_user)
     loaded = load_run(run)
-    parts = _parts_of(run, loaded, data, options)
-    with busy("evaluating"):
-        result = measure(loaded.recommender, parts.test, metrics=wanted, valid=parts.valid, mask=mask, seed=loaded.seed)
+    if data is None and loaded.refit:
+        if mask != loaded.protocol.get("mask", mask):
+            raise ConfigError(f"{run} was refitted and keeps the lists of mask={loaded.protocol['mask']}, not {mask}")
+        result = loaded.evaluate_again(wanted)
+        if not json:
+            show_note(f"{run} was refitted on the whole log; these are the metrics of the model before that")
+    else:
+        parts = _parts_of(run, loaded, data, options)
+        said: dict[str, Any] = {"valid": parts.valid, "mask": mask, "seed": loaded.seed}
+        with busy("evaluating"):
+            result = measure(loaded.recommender, parts.test, metrics=wanted, **said)
+        masked, size = result.protocol.test_interactions_masked, result.protocol.test_interactions
+        if data is not None and masked:
+            show_warning(f"{masked:,} of {size:,} test interactions are left out of lists by mask={mask}: never hit")
     if per_user is not None:
-        write_table(pa.table({"user_id": loaded.recommender.user_ids.take(result.users), **result.per_user}), per_user)
+        write_table(pa.table({"user_id": result.user_ids, **result.per_user}), per_user)
     if json:
         show_json(result.to_dict())
         return
-    show_table(("metric", "value"), result.metrics.items(), numbers=("value",))
+    show_metrics("value", result.metrics, result.warm_metrics)
     show(f"protocol: {result.protocol.line()}")
     if per_user is not None:
         show(f"wrote the values of {len(result.users):,} users to {per_user}")
@@ -68,7 +84,7 @@ def evaluate(
 def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any]) -> "Parts":
     """Return the parts of DATA, or without it those of the run's own data, which must be the same as at training."""
     from rankformer.data.registry import DATASETS
-    from rankformer.data.source import DataSource
+    from rankformer.data.source import SPLIT_SETTINGS, DataSource
 
     if data is not None:
         source = data_source(data, options)
@@ -78,7 +94,10 @@ def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any
         source = DataSource(**run.data["source"])
         if source.source not in DATASETS and not Path(source.source).exists():
             raise DataError(f"the data of {folder} is no longer at {source.source}; name it with --data DATA")
+    is_test_part = data is not None and not source.comes_split and data not in DATASETS
     with busy(f"reading {source.source}"):
+        if is_test_part and not options.keys() & set(SPLIT_SETTINGS):
+            return source.load_as_test()
         parts = source.load()
     found, expected = parts.fingerprint, run.data.get("fingerprint", "unknown")
     if found == expected:

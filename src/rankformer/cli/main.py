@@ -14,9 +14,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 # Before torch starts its threads: two pools that spin on busy cores cost a scheduler tick per parallel region,
 # measured at 8 ms where 0.3 ms are needed.
@@ -25,8 +27,8 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 import typer
 
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.output import add_command, option, show_note
-from rankformer.errors import RankformerError, UserError
+from rankformer.cli.output import add_command, option, show_note, show_warning
+from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
 
 # The parser's own error, wherever this version of typer keeps it.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -37,7 +39,10 @@ FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
 # The modules of this package that hold the commands, in the order of the help, and the commands of a module where
 # there is not one with its name; `data` is a group and registers its own.
-MODULES = ("demo", "plan", "train", "tune", "evaluate", "recommend", "serve", "export", "data", "models", "reproduce")
+MODULES = (
+    *("demo", "plan", "train", "tune", "evaluate", "compare"),
+    *("recommend", "serve", "export", "data", "models", "reproduce"),
+)
 COMMANDS = {"recommend": ("recommend", "similar", "explain")}
 
 app = typer.Typer(
@@ -85,12 +90,32 @@ def run(argv: Sequence[str] | None = None) -> int:
         for word in arguments:
             if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
                 raise UserError(f"{word[:80]!r} is not text in UTF-8, which ids and names of files must be")
-        command = typer.main.get_command(app)
-        outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
+        with _own_warnings():
+            command = typer.main.get_command(app)
+            outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as problem:
         return _report(problem, arguments, debug, own_process=argv is None)
     return outcome if isinstance(outcome, int) else 0
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Show each of this package's own warnings once, in one line; others as Python does."""
+    shown = set[str]()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, IgnoredWeightsWarning):
+            others(message, category, *place, **more)
+        elif str(message) not in shown:
+            shown.add(str(message))
+            show_warning(str(message))
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+        warnings.simplefilter("always", IgnoredWeightsWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _report(problem: BaseException, arguments: list[str], debug: bool, own_process: bool) -> int:

@@ -26,7 +26,7 @@ def use_threads(count: int | None) -> int | None:
 
 
 ModelOption = Annotated[
-    str | None, option("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: rankformer.")
+    str | None, option("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: blend.")
 ]
 ConfigOption = Annotated[Path | None, option("FILE", "Read model, seed, settings and data from a TOML file.")]
 SetOption = Annotated[list[str] | None, option("KEY=VALUE", "Change a hyperparameter; may be repeated.", "--set")]

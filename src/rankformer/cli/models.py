@@ -47,10 +47,11 @@ def _show_model(name: str, json: bool) -> None:
         for key, field in method.settings_class.hyperparameter_fields().items()
     }
     if json:
-        facts = {"name": method.name, "title": method.title, "summary": summary, "paper": method.paper}
-        show_json({**facts, "settings": settings})
+        facts = {name: getattr(method, name) for name in ("name", "title", "paper", "uses_weights")}
+        show_json({**facts, "summary": summary, "settings": settings})
         return
-    show(f"{method.name}: {summary}", method.paper)
+    weights = "weights of interactions count" if method.uses_weights else "weights of interactions are ignored"
+    show(f"{method.name}: {summary}", method.paper, weights)
     rows = [(key, _shown(row["default"]), row["type"], row["description"]) for key, row in settings.items()]
     show_table(("hyperparameter", "default", "type", "meaning"), rows)
 

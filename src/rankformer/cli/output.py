@@ -3,8 +3,8 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -25,6 +25,31 @@ def add_command(app: typer.Typer, command: Callable[..., None]) -> None:
     """Add a command described by its docstring: the help, and below `Examples:` one command line per line."""
     examples = (inspect.getdoc(command) or "").partition("Examples:\n")[2].splitlines()
     app.command(help=help_of(command), epilog="\n\n".join(["Examples:", *map(str.strip, examples)]))(command)
+
+
+def with_flags(command: Callable[..., None], argument: str, flags: Mapping[str, Any]) -> Callable[..., None]:
+    """Return a command with more flags, which reach it together as a dictionary.
+
+    Args:
+        command: the command; all its arguments may be given by name.
+        argument: name of the argument that takes the dictionary.
+        flags: annotation of each flag; one that is not given is None, or False.
+    """
+    parameters = [each for name, each in inspect.signature(command).parameters.items() if name != argument]
+    for name, annotation in flags.items():
+        default = False if get_args(annotation)[0] is bool else None
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        )
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+
+    def with_more(**arguments: Any) -> None:
+        command(**{argument: {name: arguments.pop(name) for name in flags}}, **arguments)
+
+    with_more.__name__, with_more.__doc__ = command.__name__, command.__doc__
+    with_more.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_more.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_more
 
 
 def help_of(command: Callable[..., None]) -> str:
@@ -80,6 +105,15 @@ def show_table(
     for row in rows:
         table.add_row(*(_text(cell) for cell in row))
     console().print(table)
+
+
+def show_metrics(heading: str, metrics: Mapping[str, float], warm: Mapping[str, float]) -> None:
+    """Print metrics as a table, with those of the warm users beside them where there are cold ones."""
+    if warm:
+        rows = [(name, value, warm.get(name)) for name, value in metrics.items()]
+        show_table(("metric", heading, "warm users"), rows, numbers=(heading, "warm users"))
+    else:
+        show_table(("metric", heading), metrics.items(), numbers=(heading,))
 
 
 def printable(text: str) -> str:

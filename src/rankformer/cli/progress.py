@@ -18,42 +18,11 @@ def busy(doing: str) -> AbstractContextManager[Any]:
     return console(stderr=True).status(doing) if on_terminal() else nullcontext()
 
 
-@contextmanager
-def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yield a function that shows the events of a training; None for methods that are solved, which have no epochs.
+def progress_of(settings: Any, validates: bool) -> AbstractContextManager[Callable[[dict[str, Any]], None] | None]:
+    """Return a context with the function that shows the events of a training: see `training_progress`."""
+    from rankformer.runs.progress import training_progress
 
-    On a terminal it moves a bar. Elsewhere it prints a line per validation; without a validation part
-    (`validates`) it does so at the epochs where they would be.
-    """
-    if not hasattr(settings, "epochs"):
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.fields[status]}"))
-    bar = Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True)
-    task = bar.add_task("training", total=settings.epochs, status="")
-    watched, metric, loss, best = on_terminal(), settings.metric, "", ""
-
-    def show_event(event: dict[str, Any]) -> None:
-        nonlocal loss, best
-        epoch, validation = event["epoch"], event["event"] == "validation"
-        measured = f"{metric} {event[metric]:.4f}" if validation else ""
-        if not validation:
-            loss = f"loss {event['loss']:.4f}"
-        elif event["best"]:
-            best = f"best {measured} at {epoch}"
-        if watched:
-            speed = bar.tasks[0].speed
-            parts = [loss, best, f"{speed:.1f} it/s" if speed else ""]
-            bar.update(task, completed=epoch, status="  ".join(filter(None, parts)))
-        elif validation or (not validates and (epoch % settings.validate_every == 0 or epoch == settings.epochs)):
-            measured += " (best)" if validation and event["best"] else ""
-            parts = [f"epoch {epoch}/{settings.epochs}", loss, measured, f"{event['seconds']:.1f} s"]
-            print("  ".join(filter(None, parts)), file=sys.stderr, flush=True)
-
-    with bar if watched else nullcontext():
-        yield show_event
+    return training_progress(settings, validates, watched=on_terminal(), console=console(stderr=True))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.item_options import apply_filters, takes_filters
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Length = Annotated[int, option("K", "Length of a list; shorter where fewer items remain.", "-k")]
 
 
+@takes_filters
 def recommend(
     run: RunArgument,
     user: Annotated[list[str] | None, option("ID", "A user; may be repeated.")] = None,
@@ -24,19 +26,31 @@ def recommend(
     everyone: Annotated[bool, option("", "Every user of the training data.", "--all")] = False,
     k: Length = 10,
     include_seen: Annotated[bool, option("", "Also list items that the user already has.", "--include-seen")] = False,
+    mask: Annotated[
+        str, option("known|train", "Leave out every known interaction, or those of train as evaluation does.")
+    ] = "known",
+    fallback: Annotated[
+        str | None,
+        option("popularity|none", "Answer unknown users too, or nobody the model cannot rank for."),
+    ] = None,
     out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
     json: JsonFlag = False,
+    *,
+    filters: dict[str, Any],
 ) -> None:
     """List the items that RUN ranks highest for users.
 
     Say for whom in exactly one way: --user, --history, --users or --all. Ids are those of the training data, whatever
-    their type; within --history a comma that belongs to an id is doubled.
+    their type; within --history a comma that belongs to an id is doubled. A user without an interaction that the model
+    was fitted on gets the most popular items, and a note says so; so does an unknown one with --fallback popularity.
+    Runs that were trained with --items show and filter by the attributes of items.
 
     Examples:
         rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
         rankformer recommend runs/demo --history book-020,book-037
         rankformer recommend runs/demo --users ids.txt --json
         rankformer recommend runs/demo --all -k 20 --out lists.parquet
+        rankformer recommend runs/shop --user 17 --where "price < 50 and in_stock" --at-most 2:brand
     """
     from rankformer.data.writers import check_writable, write_table
     from rankformer.runs.saved import load_run
@@ -47,24 +61,25 @@ def recommend(
         )
     if out is not None:
         check_writable(out)
-    recommender = load_run(run).recommender
+    recommender, wanted = apply_filters(load_run(run).recommender, filters)
     asked: list[Any]
     with busy("ranking"):
         if history:
             asked = [f"history {number}" for number in range(1, len(history) + 1)] if history[1:] else ["history"]
             parsed = [_parse_history(recommender.item_ids, entry) for entry in history]
             histories = dict(zip(asked, parsed, strict=True))
-            lists = recommender.recommend_histories(histories, k, include_seen=include_seen)
+            lists = recommender.recommend_histories(histories, k, include_seen=include_seen, **wanted)
         else:
             ids = recommender.user_ids
             named = user or ([] if users is None else _lines_of(users))
             asked = ids.ids.to_pylist() if everyone else list(dict.fromkeys(map(ids.parse, named)))
-            lists = recommender.recommend(None if everyone else asked, k, include_seen=include_seen)
-    _note_gaps(lists)
+            chosen: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
+            lists = recommender.recommend(None if everyone else asked, k, **chosen)
+    _note_gaps(lists, "known item" if history else "interaction the model was fitted on")
     if out is not None:
         write_table(lists.to_arrow(), out)
         if json:
-            show_json({"out": str(out), "rows": len(lists)})
+            show_json({"out": str(out), "rows": len(lists), "fallbacks": lists.fallbacks})
         else:
             show(f"wrote {len(lists):,} rows to {out}")
     elif json:
@@ -75,28 +90,33 @@ def recommend(
         _show_lists(lists, asked)
 
 
+@takes_filters
 def similar(
     run: RunArgument,
     item: Annotated[str, option("ID", "The item to start from.")],
     k: Length = 10,
     json: JsonFlag = False,
+    *,
+    filters: dict[str, Any],
 ) -> None:
     """List the items most similar to ITEM, by the cosine of their embeddings or by item weights.
 
     Examples:
         rankformer similar runs/demo --item book-001 -k 5
+        rankformer similar runs/shop --item 4711 --where in_stock
     """
     from rankformer.runs.saved import load_run
 
-    recommender = load_run(run).recommender
+    recommender, wanted = apply_filters(load_run(run).recommender, filters)
     asked = recommender.item_ids.parse(item)
-    rows = _rows_of(recommender.similar_items(asked, k))
+    rows = _rows_of(recommender.similar_items(asked, k, **wanted))
     if json:
         show_json({"similar": rows})
     elif rows:
         _show_ranking(rows, "similar_item_id", f"similar to {asked}")
     else:
-        show(f"nothing is similar to {asked}: it has no training interactions")
+        reason = "the filters leave nothing" if any(filters.values()) else "it has no training interactions"
+        show(f"nothing is similar to {asked}: {reason}")
 
 
 def explain(
@@ -143,15 +163,20 @@ def explain(
 
 
 def _rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
-    """Return one dictionary per item of the lists, with a title only where one is known."""
+    """Return one dictionary per item of the lists, with what is known of it, and who has a fallback."""
+    always, whom = ("user_id", "item_id", "similar_item_id", "score", "rank"), set(lists.fallbacks)
     return [
-        {name: value for name, value in row.items() if name != "title" or value is not None} for row in lists.to_dicts()
+        {name: value for name, value in row.items() if name in always or value is not None}
+        | ({"fallback": "popularity"} if row.get("user_id") in whom else {})
+        for row in lists.to_dicts()
     ]
 
 
 def _show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
     """Print one list as a table; `item` is the key of the listed item."""
     keys = {"rank": "rank", "item": item, "title": "title", "score": "score"}
+    own = ("user_id", "item_id", *keys.values())
+    keys |= {name: name for row in rows for name in row if name not in own}
     headings = [heading for heading, key in keys.items() if any(key in row for row in rows)]
     cells = [[row.get(keys[heading]) for heading in headings] for row in rows]
     show_table(headings, cells, title=title, numbers=("rank", "score"))
@@ -163,24 +188,24 @@ def _parse_history(ids: "IdMap", text: str) -> list[Any]:
     return [ids.parse(part) for part in parts if part]
 
 
-def _note_gaps(lists: "Recommendations") -> None:
-    """Say which items of a history were ignored and who was answered by popularity."""
+def _note_gaps(lists: "Recommendations", lacking: str) -> None:
+    """Say which items of a history were ignored and who was answered by popularity, in one line if there are many."""
     for name, ids in lists.unknown_items.items():
         named = ", ".join(map(repr, ids[:5])) + (", ..." if len(ids) > 5 else "")
         show_note(f"{name}: {len(ids)} unknown items were ignored: {named}")
-    for name in lists.fallbacks:
-        show_note(f"{name}: no known item, so these are the most popular ones")
+    whom = lists.fallbacks if len(lists.fallbacks) <= 5 else [f"{len(lists.fallbacks):,} users"]
+    for name in whom:
+        show_note(f"{name}: no {lacking}, so these are the most popular ones")
 
 
 def _lines_of(path: Path) -> list[str]:
-    """Return the lines of a text file that are not empty."""
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); expected one user id per line") from error
-    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    """Return the lines of a file of user ids, or of stdin."""
+    from rankformer.data.id_map import read_id_lines
+
+    if str(path) == "-":
+        lines = [line for line in sys.stdin.read().splitlines() if line.strip()]
+    else:
+        lines = read_id_lines(path, "user")
     if not lines:
         raise DataError(f"{path} has no lines; expected one user id per line")
     return lines
@@ -194,4 +219,5 @@ def _show_lists(lists: "Recommendations", asked: list[Any]) -> None:
         if rows:
             _show_ranking(rows, "item_id", f"for {user}")
         else:
-            show(f"for {user}: nothing is left to recommend (--include-seen lists what the user has)")
+            hint = "--include-seen lists what the user has, other filters may leave more"
+            show(f"for {user}: nothing is left to recommend ({hint})")

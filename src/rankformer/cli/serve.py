@@ -1,5 +1,6 @@
 """`rankformer serve`: a run behind HTTP."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,6 +49,16 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Accept another host name; may be repeated.")
     ] = None,
+    items: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take titles and attributes of items from this file, not RUN.")
+    ] = None,
+    item_set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="Let filters name the items in a file; may be repeated."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="List only items that meet this, whatever a request asks for.")
+    ] = None,
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", metavar="", help="Log each request to stderr.")
     ] = True,
@@ -56,10 +67,12 @@ def serve(
 
     RUN may be a symbolic link: point it to another run, then send SIGHUP (or POST /v1/admin/reload with the token in
     RANKFORMER_ADMIN_TOKEN), and the new model replaces the old one without a failed request. An address that other
-    machines can reach needs a token in RANKFORMER_TOKEN.
+    machines can reach needs a token in RANKFORMER_TOKEN. The files of --items and --item-set are read again
+    whenever the model is: what is sold out tonight leaves the lists with the next reload.
 
     Examples:
     rankformer serve runs/demo
+    rankformer serve runs/shop --item-set available=stock.txt --where available
     RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
     """
     from rankformer.runs.manifest import read_manifest
@@ -81,6 +94,9 @@ def serve(
         workers=workers,
         access_log=access_log,
         allowed_hosts=tuple(allow_host or ()),
+        items=items,
+        item_sets=dict(map(_named_file, item_set or ())),
+        where=where,
     )
     tokens = Tokens.from_environment()
     check_address(host, tokens)
@@ -88,3 +104,12 @@ def serve(
     if port:
         show(f"serving {run} on http://{host}:{port}/ (Ctrl-C stops)")
     run_service(run, host=host, port=port, settings=settings, tokens=tokens, threads=threads, graceful_seconds=graceful)
+
+
+def _named_file(text: str) -> tuple[str, Path]:
+    name, sign, file = text.partition("=")
+    if not (sign and name.strip() and file):
+        raise ConfigError(f"--item-set {text!r}: expected a name and a file, such as available=stock.txt")
+    if not Path(file).is_file():
+        raise ConfigError(f"--item-set {text!r}: {file} is not a file; give one with an item id per line")
+    return name.strip(), Path(file)

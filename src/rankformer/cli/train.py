@@ -1,13 +1,15 @@
 """`rankformer train`: learn from a log and keep the result in a run folder."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
+from rankformer.cli.item_options import ItemsOption, read_items
 from rankformer.cli.model_options import ConfigOption, DeviceOption, ModelOption, SetOption, ThreadsOption, build_model
-from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_table, show_warning
 from rankformer.cli.progress import busy, progress_of
 from rankformer.errors import ConfigError
 
@@ -23,11 +25,19 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    items: ItemsOption = None,
+    budget: Annotated[
+        str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 10m.")
+    ] = None,
     seed: Annotated[int | None, option("N", "Decides every random draw. Default: 0.", min=0)] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     resume: Annotated[bool, option("", "Continue from the checkpoint in RUN, if there is one.", "--resume")] = False,
     overwrite: Annotated[bool, option("", "Replace the run or checkpoint in RUN.", "--overwrite")] = False,
+    refit: Annotated[
+        bool | None,
+        option("", "Fit again on all parts before saving (default: if DATA is one log).", "--refit/--no-refit"),
+    ] = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -35,14 +45,21 @@ def train(
     """Train a model on DATA and keep it in RUN.
 
     Hyperparameters are the method's defaults, changed by --config, changed by --set. The best epoch is chosen on the
-    validation part; the test part is evaluated once, at the end. An interrupted training continues with --resume.
+    validation part; the test part is evaluated once, at the end. From one log, the model that is saved is then fitted
+    again on all of it with what was chosen; the metrics stay those of the evaluated one. Lists never hold a known
+    interaction. An interrupted training continues with --resume.
 
     Examples:
         rankformer train demo --out runs/demo --set epochs=200
         rankformer train clicks.csv --out runs/clicks --user-column visitor --k-core 5 --seed 1
+        rankformer train orders.csv --out runs/shop --items products.csv
+        rankformer train clicks.csv --out runs/may --split time --test-from 2026-05-01
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
     """
+    from rankformer.data.summary import split_warnings
+    from rankformer.evaluation.metrics import parse_metrics
     from rankformer.runs.configuration import read_configuration
+    from rankformer.runs.fitting import note_weights
     from rankformer.runs.folder import RunFolder, State
     from rankformer.runs.saved import load_run
     from rankformer.runs.sequence import train_run
@@ -54,55 +71,97 @@ def train(
     folder = RunFolder(out)
     with folder.lock():
         state = folder.claim(resume=resume, overwrite=overwrite)
-        learner = build_model(configuration, model, assignments or (), seed, device)
+        changes = [*(assignments or ()), *([] if budget is None else [f"budget={budget}"])]
+        learner = build_model(configuration, model, changes, seed, device)
+        parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
+        wants_refit = not source.comes_split if refit is None else refit
         with busy(f"reading {source.source}"):
             parts = source.load()
+            attributes = None if items is None else read_items(items, source.item, source.title)
+            if attributes is not None:
+                attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
         if state is State.FINISHED and resume:
-            folder.check_finished(learner, parts)
+            folder.check_finished(learner, parts, refit)
             if not json:
                 show_note(f"{out} is already finished; nothing was trained")
             _show_run(out, load_run(out).recommender, "already finished", json)
             return
+        weights = note_weights(learner, parts.train)
+        if weights is not None and not json:
+            show_note(f"{weights} (--weight-column '' reads none)")
         if overwrite:
             folder.clear()
+        warnings = split_warnings(parts)
+        for warning in [] if resume else warnings:
+            show_warning(warning)
         try:
             with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-                work = folder.training
-                train_run(learner, source, parts, out, work, resume=resume, on_event=on_event, stage=busy)
+                how = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
+                train_run(learner, source, parts, out, folder.training, items=attributes, **how)
         except KeyboardInterrupt:
             raise Interrupted(_how_to_continue(folder, overwrite)) from None
-    _show_run(out, learner.recommender, "trained", json)
+    _show_run(out, learner.recommender, "trained", json, warnings)
 
 
 def _how_to_continue(folder: "RunFolder", overwrite: bool) -> str:
     epoch = folder.checkpoint_epoch()
     flags = "--resume in place of --overwrite" if overwrite else "--resume"
+    if folder.is_refitting:
+        return f"the refit in {folder.path} has begun; run the same command with {flags} to continue it"
     if epoch is None:
         return f"no checkpoint was reached; run the same command with {flags} to start again"
     return f"the checkpoint in {folder.path} is at epoch {epoch}; run the same command with {flags} to continue from it"
 
 
-def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool) -> None:
+def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool, warnings: Sequence[str] = ()) -> None:
     """Show what the manifest and the training log of a finished run say."""
     from rankformer.evaluation.protocol import Protocol
     from rankformer.runs.manifest import read_manifest
     from rankformer.runs.training_log import history_of, read_log
 
-    manifest, history = read_manifest(folder), history_of(read_log(folder))
+    manifest, log = read_manifest(folder), read_log(folder)
+    history, blend = history_of(log), next((event for event in log if event["event"] == "blend"), None)
     model, seed, data, metrics, protocol = (manifest[key] for key in ("model", "seed", "data", "metrics", "protocol"))
+    warm, refit = manifest.get("warm_metrics", {}), manifest.get("refit")
     if json:
         training = {name: getattr(history, name) for name in ("epochs", "best_epoch", "seconds")}
         document = {"run": str(folder), "status": status, "model": model, "seed": seed, **training}
-        show_json({**document, "data": data, "metrics": metrics, "protocol": protocol})
+        document |= {"data": data, "metrics": metrics, "warm_metrics": warm, "protocol": protocol, "refit": refit}
+        document |= {} if blend is None else {"blend": blend}
+        show_json({**document, "warnings": list(warnings)})
         return
     count = data.get("train_interactions", data.get("train_pairs", 0))  # runs of version 0.1 have the second
     size = f"{data['users']:,} users x {data['items']:,} items, {count:,} training interactions"
     went = f", best epoch {history.best_epoch} of {history.epochs}, {history.seconds:.1f} s"
     show(f"{model} on {data['name']}: {size}{went if history.epochs else ''}")
     if metrics:
-        show_table(("metric", "test"), metrics.items(), numbers=("test",))
+        show_metrics("test", metrics, warm)
         show(f"protocol: {Protocol.from_dict(protocol).line()}")
     else:
         show("there is no test part, so nothing was measured")
+    if refit:
+        chosen = f" for {refit['epochs']} epochs" if "epochs" in refit else ""
+        show(f"refitted on all {refit['interactions']:,} interactions{chosen}; the metrics are from before that")
+    if blend is not None:
+        _show_blend(blend)
+    if recommender.items is not None:
+        names = ", ".join(recommender.items.columns) or "none"
+        show(f"attributes of items: {names}")
+    cold = recommender.cold_items
+    if cold is not None:
+        show(f"{len(cold.items):,} items without interactions: {cold.rule or 'by attributes'}")
     user = shlex.quote(str(recommender.user_ids.ids[0].as_py()))
     show(f"saved in {folder}", f"lists:  rankformer recommend {shlex.quote(str(folder))} --user {user}")
+
+
+def _show_blend(report: dict[str, Any]) -> None:
+    """Show the members of a blend: weights, each alone, the blend without it, and what it took."""
+    rows = [
+        (each["label"], each["weight"], each["value"], each["without"], each["seconds"])
+        for each in sorted(report["members"], key=lambda each: -each["weight"])
+    ]
+    headings = ("member", "weight", "alone", "blend without it", "seconds")
+    title = f"members, on the validation part (the blend: {report['value']:.4f})"
+    show_table(headings, rows, title=title, numbers=headings[1:])
+    for name, reason in report["refused"].items():
+        show(f"left out: {name} ({reason})")

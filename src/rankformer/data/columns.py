@@ -1,4 +1,4 @@
-"""From a table with any column names to the user, item, time, weight and title columns of a log."""
+"""From a table with any column names to the user, item, time, weight and title columns of a log, or to items."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,39 @@ from numpy.typing import NDArray
 
 from rankformer.data.readers import read_table
 from rankformer.data.readers.base import KNOWN_NAMES, RawTable, clip
-from rankformer.errors import DataError
+from rankformer.data.weights import check_event_weights, event_weights_of
+from rankformer.errors import ConfigError, DataError
 
 
-def read_log(path: Path, format: str | None, names: Mapping[str, str | None], header: bool | None = None) -> RawTable:
+def read_log(
+    path: Path,
+    format: str | None,
+    names: Mapping[str, str | None],
+    header: bool | None = None,
+    event_weights: Mapping[str, float] | None = None,
+) -> RawTable:
     """Return the log in a file, with the arguments of `Interactions.read`."""
-    return pick_columns(read_table(path, format, [name for name in names.values() if name], header), names)
+    table = read_table(path, format, [name for name in names.values() if name], header)
+    return pick_columns(table, names, event_weights)
 
 
-def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
+def pick_columns(
+    raw: RawTable, names: Mapping[str, str | None], event_weights: Mapping[str, float] | None = None
+) -> RawTable:
     """Return the log found in a table: its columns named by their roles, ids still raw, times and weights numbers.
 
     Args:
         raw: the table.
-        names: column name per role (user, item, time, weight, title); None looks for a known name, and an empty
-            string leaves an optional column out.
+        names: column name per role (user, item, time, weight, title, event); None looks for a known name, and an empty
+            string leaves an optional column out. An event column is read only if it is named.
+        event_weights: weight of each event. Rows of weight 0 are dropped; a weight column that is named multiplies.
     """
+    event = _find(raw, "event", names.get("event") or "")
+    if (event is None) != (event_weights is None):
+        lacking = "event (--event-column)" if event is None else "event_weights (--event-weights)"
+        raise ConfigError(f"an event column and the weights of its events belong together; give {lacking} too")
+    if event is not None and names.get("weight") is None:
+        names = {**names, "weight": ""}  # a weight column that is there by chance does not multiply
     found = {role: _find(raw, role, names.get(role)) for role in KNOWN_NAMES}
     for role in ("user", "item"):
         if found[role] is None:
@@ -40,7 +57,12 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
         if name is not None:
             column = _plain(raw.table[name])
             columns[role] = column.cast(pa.string()) if role == "title" else _CONVERT[role](raw, role, name, column)
-    return replace(raw, table=pa.table(columns))
+    table = pa.table(columns)
+    if event is not None and event_weights is not None:
+        weights = event_weights_of(raw, event, _plain(raw.table[event]), check_event_weights(event_weights))
+        strengths = weights if "weight" not in columns else weights * columns["weight"].to_numpy()
+        table = pa.table({**columns, "weight": strengths}).filter(pa.array(weights > 0))
+    return replace(raw, table=table)
 
 
 def join_logs(logs: Sequence[RawTable]) -> pa.Table:
@@ -196,3 +218,94 @@ def _finite(role: str, column: pa.ChunkedArray) -> NDArray[Any] | None:
 
 
 _CONVERT = {"user": _ids, "item": _ids, "time": _numbers, "weight": _numbers}
+
+
+# Names that the columns of an items file may have besides those of a log.
+_ITEM_NAMES = {"item": ("id",), "title": ("name",)}
+# Numbers as people write them; 007 is a code and stays a string.
+_NUMBER = r"^[+-]?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+
+
+def pick_items(raw: RawTable, item: str | None, title: str | None) -> tuple[RawTable, pa.Table]:
+    """Return the ids of items (`item`, and `title` where there is one), and their other columns as attributes.
+
+    Attributes are booleans, numbers, strings, dates, or lists of strings; what is empty or NaN is null. In text,
+    numbers and true/false are recognised.
+
+    Args:
+        raw: the table.
+        item: name of the id column; None looks for a known name.
+        title: name of the title column, in the same way; an empty name reads none.
+
+    Raises:
+        DataError: there is no id column, an id is missing or occurs twice, or a column has another type.
+    """
+    names = raw.table.column_names
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    found: dict[str, str] = {}
+    for role, wanted in (("item", item), ("title", title)):
+        other = next((by_lower[name] for name in _ITEM_NAMES[role] if name in by_lower), None)
+        column = _find(raw, role, wanted) or (other if wanted is None else None)
+        if column is not None:
+            found[role] = column
+    if "item" not in found:
+        raise DataError(f"{raw.name} has no item column: found {_listed(raw)}; call it item_id, or set item=...")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{raw.name} has two columns {twice!r}; an attribute needs a name of its own")
+    ids = _ids(raw, "item", found["item"], _plain(raw.table[found["item"]]))
+    repeated = np.flatnonzero(~np.isin(np.arange(len(ids)), np.unique(_codes(ids), return_index=True)[1]))
+    if len(repeated):
+        row = int(repeated[0])
+        raise DataError(f"{raw.name} {raw.locate(row)}: item {ids[row].as_py()!r} occurs twice; keep one row per item")
+    columns = {"item": ids}
+    if "title" in found:
+        columns["title"] = _without_empty(_plain(raw.table[found["title"]]).cast(pa.string()))
+    others = [name for name in names if name not in found.values()]
+    return replace(raw, table=pa.table(columns)), pa.table({name: _attribute(raw, name) for name in others})
+
+
+def _codes(values: pa.ChunkedArray) -> NDArray[Any]:
+    codes: NDArray[Any] = values.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return codes
+
+
+def _without_empty(strings: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(strings, ""), pa.scalar(None, pa.string()), strings)
+
+
+def _attribute(raw: RawTable, name: str) -> pa.ChunkedArray:
+    """Return a column as one of the types that attributes have."""
+    column = _plain(raw.table[name])
+    kind = column.type
+    if pa.types.is_string(kind):
+        column = _without_empty(column)
+        return _recognised(column) if raw.is_text else column
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        column = column.cast(pa.float64(), safe=False)
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return column.cast(pa.int64())
+    if pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return column
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and not pa.types.is_nested(kind.value_type):
+        return column.cast(pa.list_(pa.string()))
+    raise DataError(
+        f"{raw.name}: column {name!r} has type {kind}; attributes are booleans, numbers, strings, dates or lists of "
+        "strings, so drop it or convert it"
+    )
+
+
+def _recognised(strings: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of text as booleans or numbers where every value is written as one."""
+    if strings.null_count == len(strings):
+        return strings
+    words = pc.utf8_lower(strings)
+    if pc.all(pc.is_in(words, pa.array(["true", "false", None]))).as_py():
+        return pc.equal(words, "true")
+    integers = _canonical_integers(strings)
+    if integers is not None:
+        return integers
+    return strings.cast(pa.float64()) if pc.all(pc.match_substring_regex(strings, _NUMBER)).as_py() else strings

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,14 @@ class IdMap:
             writer.write_batch(pa.record_batch([compact], names=["id"]))
         digest.update(sink.getvalue())
         return digest.hexdigest()
+
+
+def read_id_lines(path: Path, kind: str) -> list[str]:
+    """Return the lines of a text file that are not empty; `kind` of id is what an error says was expected."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); expected one {kind} id per line") from error
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from rankformer.data.columns import first_titles, join_logs, pick_columns, read_
 from rankformer.data.id_map import IdMap
 from rankformer.data.readers.base import KNOWN_NAMES, RawTable
 from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
+from rankformer.data.weights import decay, half_life_of
 from rankformer.errors import ConfigError, DataError
 
 
@@ -34,6 +35,7 @@ class Interactions:
         item_ids: raw item ids, position = index.
         times: (E,) when each interaction happened, int64 or float64 (any unit, only the order counts), or None.
         weights: (E,) float32 strength of each interaction, or None.
+        half_life: age, in the unit of `times`, at which an interaction counts half; None for no decay.
         labels: (E,) int8 part of each interaction, 0 train, 1 valid and 2 test, if the log is already split, or None.
         item_titles: a readable title per item, aligned with item_ids (null where unknown), or None.
         name: what to call this data in reports, for example "epinions/train".
@@ -48,6 +50,7 @@ class Interactions:
     item_titles: pa.Array | None = None
     name: str = "interactions"
     labels: Labels | None = None
+    half_life: float | None = None
 
     def __post_init__(self) -> None:
         size = len(self.users)
@@ -116,6 +119,8 @@ class Interactions:
         time: str | None = None,
         weight: str | None = None,
         title: str | None = None,
+        event: str | None = None,
+        event_weights: Mapping[str, float] | None = None,
         header: bool | None = None,
         duplicates: str = "keep",
     ) -> "Interactions":
@@ -128,25 +133,38 @@ class Interactions:
                 header has the columns "0", "1", ... of which the first is the user and the second the item.
             item: name of the item column, in the same way.
             time: name of the time column, in the same way; an empty name leaves it out. Numbers or ISO dates.
-            weight: name of the weight column, in the same way.
+            weight: name of the weight column, in the same way. Weights count: see `confidence`.
             title: name of the column with a readable item title, in the same way.
+            event: name of the column that says what happened, such as "view" or "purchase".
+            event_weights: weight of each event, in place of a weight column (or to multiply one that is named). Events
+                of weight 0 are dropped. An event that is not listed is rejected, unless "other" has a weight.
             header: whether the first line of a csv or tsv file names the columns; None finds out.
             duplicates: "keep" duplicate interactions, or "merge" them as `drop_duplicates` does.
         """
         if duplicates not in ("keep", "merge"):
             raise ConfigError(f"duplicates={duplicates!r}: expected 'keep' or 'merge'")
         path = Path(path)
-        names = {"user": user, "item": item, "time": time, "weight": weight, "title": title}
-        log = cls.from_logs([read_log(path, format, names, header)], name=path.name.split(".")[0])
+        names = {"user": user, "item": item, "time": time, "weight": weight, "title": title, "event": event}
+        log = cls.from_logs([read_log(path, format, names, header, event_weights)], name=path.name.split(".")[0])
         return log.drop_duplicates() if duplicates == "merge" else log
 
     @classmethod
-    def from_arrow(cls, table: pa.Table, *, name: str = "interactions", **columns: str | None) -> "Interactions":
-        """Return the interactions in an Arrow table; columns are named by user=, item=, time=, weight=, title=."""
-        unknown = sorted(set(columns) - set(KNOWN_NAMES))
+    def from_arrow(
+        cls,
+        table: pa.Table,
+        *,
+        name: str = "interactions",
+        event_weights: Mapping[str, float] | None = None,
+        **columns: str | None,
+    ) -> "Interactions":
+        """Return the interactions in an Arrow table.
+
+        Columns are named by user=, item=, time=, weight=, title=, event=; `read` says what event_weights are.
+        """
+        unknown = sorted(set(columns) - {*KNOWN_NAMES, "event"})
         if unknown:
-            raise ConfigError(f"{unknown[0]}=... is unknown; expected user, item, time, weight, title or name")
-        return cls.from_logs([pick_columns(RawTable(table), columns)], name)
+            raise ConfigError(f"{unknown[0]}=... is unknown; expected user, item, time, weight, title, event or name")
+        return cls.from_logs([pick_columns(RawTable(table), columns, event_weights)], name)
 
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
@@ -196,7 +214,7 @@ class Interactions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, interactions in order, times and weights: logs with one fingerprint are the same log."""
+        """SHA-256 over ids, interactions in order, times, weights and half-life: one fingerprint, one log."""
         digest = hashlib.sha256()
         digest.update(self.user_ids.fingerprint.encode())
         digest.update(self.item_ids.fingerprint.encode())
@@ -207,7 +225,20 @@ class Interactions:
                 little = np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<"))
                 digest.update(little.dtype.str.encode())
                 digest.update(little.tobytes())
+        if self.half_life is not None:
+            digest.update(f"half-life {self.half_life!r}".encode())
         return digest.hexdigest()
+
+    @property
+    def confidence(self) -> NDArray[np.float32] | None:
+        """What each interaction counts, (E,): its weight, halved with each `half_life` of age; None where all count 1.
+
+        Age is counted from the newest interaction of this log, so that each part of a split has its own.
+        """
+        if self.half_life is None or self.times is None:
+            return self.weights
+        factors = decay(self.times, self.half_life)
+        return (factors if self.weights is None else factors * self.weights).astype(np.float32)
 
     def rows(self, chosen: NDArray[Any], name: str | None = None) -> "Interactions":
         """Return the interactions at the given row numbers (or boolean mask), over the same id maps."""
@@ -254,6 +285,15 @@ class Interactions:
             raise DataError(f"{self.name} has no weight of at least {smallest}; use a smaller min_weight")
         return self.keep(mask)
 
+    def decay(self, half_life: str | float) -> "Interactions":
+        """Return the same interactions, counting less with age: see `confidence`.
+
+        Args:
+            half_life: age at which an interaction counts half, such as "12h", "30d" or "8w", or a number in the unit of
+                the times. Times are then seconds, milli-, micro- or nanoseconds since 1970, which their size tells.
+        """
+        return replace(self, half_life=half_life_of(self.times, half_life, self.name))
+
     def k_core(self, k: int) -> "Interactions":
         """Return the largest part in which each user has k distinct items and each item k distinct users.
 
@@ -266,17 +306,26 @@ class Interactions:
             raise DataError(f"{self.name} has no {k}-core: every interaction would be dropped; use a smaller k")
         return self.keep(mask)
 
-    def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0) -> "Parts":
-        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods."""
-        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed))
+    def split(
+        self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any
+    ) -> "Parts":
+        """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods.
+
+        The split by time takes `test_from`, a date, or `test_days`.
+        """
+        return Parts.of(self, split_labels(self.users, self.times, by, parts, seed, **moment))
 
     def to_arrow(self) -> pa.Table:
-        """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back."""
+        """Return a table of raw ids: user, item, and time, weight, title where known; `from_arrow` reads it back.
+
+        Weights are those of `confidence`.
+        """
         columns = {"user": self.user_ids.take(self.users), "item": self.item_ids.take(self.items)}
         if self.times is not None:
             columns["time"] = pa.array(self.times)
-        if self.weights is not None:
-            columns["weight"] = pa.array(self.weights)
+        weights = self.confidence
+        if weights is not None:
+            columns["weight"] = pa.array(weights)
         if self.item_titles is not None:
             columns["title"] = self.item_titles.take(pa.array(self.items))
         return pa.table(columns)
@@ -298,6 +347,15 @@ class Parts(NamedTuple):
         """Return the parts of a log, given the part of each interaction: 0 train, 1 valid, 2 test."""
         log = replace(log, labels=None)
         return cls(*(log.rows(labels == label, f"{log.name}/{part}") for label, part in enumerate(cls._fields)))
+
+    @property
+    def whole(self) -> Interactions:
+        """All interactions in one log with the part of each as its label; train comes first and test last."""
+        shared = set.intersection(*(set(part._columns()) for part in self)) - {"labels"}
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
+        labels = np.repeat(np.arange(3, dtype=np.int8), [len(part) for part in self])
+        name = self.train.name.removesuffix("/train")
+        return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name)
 
     @property
     def fingerprint(self) -> str:

@@ -17,9 +17,11 @@ from rankformer.data.readers import READER_OF_SUFFIX, reader_by_name, reader_by_
 from rankformer.data.readers.base import KNOWN_NAMES
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
+from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
 from rankformer.settings import Settings
 
+SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
 PART_STEMS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 
 
@@ -30,8 +32,8 @@ def _path_text(value: Any) -> Any:
 class DataSource(Settings):
     """How to get train, valid and test: everything needed to load them again, and nothing about this machine.
 
-    Steps, in this order: read; merge duplicates (within each part of split data); drop light interactions; k-core;
-    split.
+    Steps, in this order: read, with the weights of events; merge duplicates (within each part of split data); drop
+    light interactions; k-core; split. Decay with age is counted from the newest interaction of each part.
     """
 
     source: Annotated[str, BeforeValidator(_path_text)] = Field(min_length=1)
@@ -48,12 +50,18 @@ class DataSource(Settings):
     """Name of the weight column; an empty name leaves it out."""
     title: str | None = None
     """Name of the item title column; an empty name leaves it out."""
+    event: str | None = None
+    """Name of the column that says what happened; needs event_weights."""
+    event_weights: dict[str, float] | None = None
+    """Weight of each event, of those that are not listed by the name other; 0 drops them."""
     header: bool | None = None
     """Whether csv and tsv files start with column names; None finds out."""
     duplicates: Literal["keep", "merge"] = "keep"
     """Whether duplicate interactions stay or become one."""
     min_weight: float | None = None
     """Smallest weight that counts as an interaction."""
+    half_life: str | None = None
+    """Age at which an interaction counts half, such as 12h, 30d or 8w; None for no decay."""
     k_core: int | None = Field(default=None, ge=1)
     """Distinct items that each user must have, and distinct users each item."""
     split: SplitName = "random"
@@ -62,11 +70,27 @@ class DataSource(Settings):
     """Fractions of train, valid and test."""
     split_seed: int = Field(default=0, ge=0)
     """Seed of the random splits."""
+    test_from: str | None = None
+    """Of the split by time, the date from which on interactions are the test part."""
+    test_days: float | None = Field(default=None, gt=0)
+    """Of the split by time, how many of the newest days are the test part."""
 
     @field_validator("parts")
     @classmethod
     def _parts_add_up(cls, parts: tuple[float, float, float]) -> tuple[float, float, float]:
         return check_parts(parts)
+
+    @field_validator("half_life")
+    @classmethod
+    def _half_life_is_one(cls, half_life: str | None) -> str | None:
+        if half_life is not None:
+            parse_half_life(half_life)
+        return half_life
+
+    @field_validator("event_weights")
+    @classmethod
+    def _event_weights_are_weights(cls, weights: dict[str, float] | None) -> dict[str, float] | None:
+        return None if weights is None else check_event_weights(weights)
 
     @field_validator("format")
     @classmethod
@@ -90,22 +114,37 @@ class DataSource(Settings):
             return self
         return self.model_copy(update={"source": str(Path(self.source).absolute())})
 
+    @property
+    def comes_split(self) -> bool:
+        """Whether train, valid and test are given as files, and not made from one log by us."""
+        if self.source in DATASETS:
+            return not DATASETS[self.source].is_generated
+        return Path(self.source).expanduser().is_dir()
+
     def load(self) -> Parts:
         """Return train, valid and test over shared id maps."""
         log = self.load_log()
         if log.labels is None:
-            return log.split(by=self.split, parts=self.parts, seed=self.split_seed)
+            moment = {"test_from": self.test_from, "test_days": self.test_days}
+            return log.split(by=self.split, parts=self.parts, seed=self.split_seed, **moment)
         return Parts.of(log, log.labels)
+
+    def load_as_test(self) -> Parts:
+        """Return one log as the test part, beside empty ones."""
+        log = self.load_log()
+        return Parts.of(log, np.full(len(log), 2, dtype=np.int8))
 
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""
         log = self._read()
         if log.labels is not None:
-            self._refuse("already split", "split", "parts", "split_seed")
+            self._refuse("already split", *SPLIT_SETTINGS)
         if self.duplicates == "merge":
             log = log.drop_duplicates()
         if self.min_weight is not None:
             log = log.min_weight(self.min_weight)
+        if self.half_life is not None:
+            log = log.decay(self.half_life)
         return log if self.k_core is None else log.k_core(self.k_core)
 
     def _read(self) -> Interactions:
@@ -121,7 +160,7 @@ class DataSource(Settings):
         return self._read_files([path])
 
     def _read_registered(self) -> Interactions:
-        self._refuse("registered and has fixed columns", "format", *KNOWN_NAMES, "header")
+        self._refuse("registered and has fixed columns", "format", *KNOWN_NAMES, "event", "event_weights", "header")
         dataset = DATASETS[self.source]
         if dataset.is_generated:
             log = demo_log()
@@ -138,9 +177,9 @@ class DataSource(Settings):
 
     def _read_files(self, files: Sequence[Path | None], format: str | None = None) -> Interactions:
         """Return the log in one file, or in those of train, valid and test (None: no file) with its labels."""
-        names = {role: getattr(self, role) for role in KNOWN_NAMES}
+        names = {role: getattr(self, role) for role in (*KNOWN_NAMES, "event")}
         logs = {
-            label: read_log(file, format or self.format, names, self.header)
+            label: read_log(file, format or self.format, names, self.header, self.event_weights)
             for label, file in enumerate(files)
             if file is not None
         }

@@ -3,10 +3,12 @@
 random           each interaction independently, over the whole log (the paper's 7:1:2)
 random-per-user  the same within each user, who keeps at least one interaction in train
 last             each user's newest interaction to test, the one before it to valid
-time             everything before one moment to train, everything after another to test
+time             everything before one moment to train, everything after another to test; the second may be a date, or
+                 some days before the newest interaction, and then the fractions of train and valid divide the rest
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,6 +30,8 @@ def split_labels(
     by: str = "random",
     parts: Sequence[float] = DEFAULT_PARTS,
     seed: int = 0,
+    test_from: str | float | None = None,
+    test_days: float | None = None,
 ) -> Labels:
     """Return the part of each row.
 
@@ -37,6 +41,8 @@ def split_labels(
         by: one of `SplitName`.
         parts: fractions of train, valid and test, which sum to 1; "last" has none.
         seed: chooses the random splits; the others do not look at it.
+        test_from: of the split by time, the first moment of the test part: a date, or a number as in `times`.
+        test_days: of the split by time, how many of the newest days are the test part, in place of `test_from`.
     """
     if by not in get_args(SplitName):
         raise ConfigError(f"split by {by!r} is unknown; expected one of {', '.join(get_args(SplitName))}")
@@ -45,6 +51,11 @@ def split_labels(
         raise ConfigError(
             f"parts={fractions}: the split by last takes one interaction per user, not fractions; leave parts out"
         )
+    if test_from is not None and test_days is not None:
+        raise ConfigError(f"test_from={test_from!r} and test_days={test_days:g} contradict each other; use one of them")
+    if by != "time" and (test_from is not None or test_days is not None):
+        name, value = ("test_from", test_from) if test_days is None else ("test_days", test_days)
+        raise ConfigError(f"{name}={value!r}: only the split by time has it; add split=time (--split time)")
     if by == "random":
         return _random(np.zeros_like(users), fractions, seed)
     if by == "random-per-user":
@@ -52,7 +63,11 @@ def split_labels(
         return _random(users, fractions, seed, at_least_train=1 if fractions[0] > 0 else 0)
     if times is None:
         raise DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
-    return _last(users, times) if by == "last" else _by_time(times, fractions)
+    if by == "last":
+        return _last(users, times)
+    if test_from is None and test_days is None:
+        return _by_time(times, fractions)
+    return _by_date(times, fractions, _first_test_time(times, test_from, test_days))
 
 
 def check_parts(parts: Sequence[float]) -> Fractions:
@@ -111,3 +126,52 @@ def _by_time(times: NDArray[Any], fractions: Fractions) -> Labels:
     for cut in _cuts(np.int64(len(times)), fractions):
         labels += (times > ordered[cut - 1]) if cut > 0 else np.True_
     return labels
+
+
+def _by_date(times: NDArray[Any], fractions: Fractions, first: float) -> Labels:
+    """Split at a moment: from it on test, before it train and valid in the proportion of their fractions."""
+    labels = np.full(len(times), 2, dtype=np.int8)
+    before = times < first
+    if not before.any() or before.all():
+        side = "before" if not before.any() else "from"
+        raise DataError(
+            f"no interaction is {side} {_shown_time(times, first)}, where the test part begins: the log runs from "
+            f"{_shown_time(times, times.min())} to {_shown_time(times, times.max())}; choose another moment"
+        )
+    train, valid, _ = fractions
+    share = train / (train + valid) if train + valid > 0 else 1.0
+    labels[before] = _by_time(times[before], (share, 1 - share, 0.0))
+    return labels
+
+
+def _first_test_time(times: NDArray[Any], test_from: str | float | None, test_days: float | None) -> float:
+    """Return where the test part begins, in the unit of the times."""
+    if test_days is not None:
+        if not test_days > 0:
+            raise ConfigError(f"test_days={test_days:g}: expected a number of days above 0")
+        return float(np.nextafter(float(times.max()) - test_days * 86400 * _ticks(times), np.inf))
+    try:
+        return float(test_from or 0)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(str(test_from))
+    except ValueError:
+        raise ConfigError(f"test_from={test_from!r}: expected a date such as 2026-05-01, or a number") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * _ticks(times)
+
+
+def _ticks(times: NDArray[Any]) -> float:
+    """Return how many units of the times make a second, told from their size; dates are read as microseconds."""
+    newest = float(times.max(initial=0))
+    for ticks in (1.0, 1e3, 1e6, 1e9):
+        if 1e8 * ticks <= newest < 1e10 * ticks:  # 1973 to 2286
+            return ticks
+    raise DataError(f"the newest time, {newest:g}, is no date in seconds or smaller units since 1970; use fractions")
+
+
+def _shown_time(times: NDArray[Any], moment: float) -> str:
+    try:
+        return datetime.fromtimestamp(float(moment) / _ticks(times), UTC).strftime("%Y-%m-%d %H:%M")
+    except (DataError, ValueError, OverflowError):
+        return f"{moment:g}"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from rankformer.data.cleaning import interaction_codes
 from rankformer.data.interactions import Interactions, Parts
 
+FEWEST_TEST_USERS = 100
 QUANTILES = {"min": 0.0, "25%": 0.25, "median": 0.5, "75%": 0.75, "99%": 0.99, "max": 1.0}
 
 
@@ -25,7 +26,7 @@ def summary_of(name: str, parts: Parts) -> dict[str, Any]:
         "distinct_interactions": distinct,
         "density": distinct / (users * items) if users and items else 0.0,
         "times": train.times is not None,
-        "weights": train.weights is not None,
+        "weights": train.confidence is not None,
         "titles": train.item_titles is not None,
         "parts": {
             name: {
@@ -43,6 +44,26 @@ def summary_of(name: str, parts: Parts) -> dict[str, Any]:
         "cold": {"valid": _cold(valid, train), "test": _cold(test, train)},
         "fingerprint": parts.fingerprint,
     }
+
+
+def split_warnings(parts: Parts) -> list[str]:
+    """Return what makes the test part say less than it seems to, a sentence each; none where there is no test part."""
+    train, _, test = parts
+    if not len(test):
+        return []
+    users, trained = np.unique(test.users), np.unique(interaction_codes(train.users, train.items, train.num_items))
+    both = int(np.isin(interaction_codes(test.users, test.items, test.num_items), trained).sum())
+    lonely = int((~np.isin(test.items, train.items)).sum())
+    cold = len(np.setdiff1d(users, train.users))
+    of_all = f"of {len(test):,} test interactions"
+    found = {
+        f"{both:,} {of_all} are also in the training part: lists leave them out, so they can never be hit "
+        "(--duplicates merge keeps one of each)": both,
+        f"{lonely:,} {of_all} are on items without a training interaction, which hardly a list will hold": lonely,
+        f"{cold:,} of {len(users):,} test users have no training interaction: popularity answers for them": cold,
+        f"the test part has {len(users):,} users, too few to tell two models apart": len(users) < FEWEST_TEST_USERS,
+    }
+    return [warning for warning, applies in found.items() if applies]
 
 
 def _quantiles(indices: NDArray[np.int32]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 from typing import Protocol as TypingProtocol
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -15,11 +16,12 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.metrics import METRICS, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
+from rankformer.scoring.html import html_table
 from rankformer.scoring.recommender import RankingOptions, Recommender
 from rankformer.scoring.seen_items import SeenItems
 
 DEFAULT_METRICS = ("ndcg@20", "recall@20", "recall_capped@20")
-MASKS = ("train", "train+valid", "none")
+MASKS = ("train", "train+valid", "none", "known")
 
 
 class Fitted(TypingProtocol):
@@ -36,34 +38,51 @@ class Evaluation:
 
     Attributes:
         metrics: the mean over users of each metric, by its name such as "ndcg@20".
+        warm_metrics: the same over the users with training interactions; empty where all of them have some.
         per_user: (U,) value of each user, for every metric that has one (not coverage, novelty, gini).
-        users: (U,) user indices of the model, aligned with `per_user`.
+        users: (U,) user indices of the model, aligned with `per_user`; -1 for a user it does not know.
+        user_ids: (U,) their raw ids.
+        lists: (U, K) their lists as item indices, -1 for a missing item.
         protocol: how the numbers came about.
     """
 
     metrics: dict[str, float]
+    warm_metrics: dict[str, float]
     per_user: dict[str, NDArray[np.float64]] = field(repr=False)
     users: NDArray[np.int64] = field(repr=False)
+    user_ids: pa.Array = field(repr=False)
+    lists: NDArray[np.int64] = field(repr=False)
     protocol: Protocol
 
     def __str__(self) -> str:
-        values = "  ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
-        return f"{values}\n[{self.protocol.line()}]"
+        lines = [("", self.metrics), ("warm users: ", self.warm_metrics)]
+        shown = [
+            name + "  ".join(f"{key} {value:.4f}" for key, value in values.items()) for name, values in lines if values
+        ]
+        return "\n".join([*shown, f"[{self.protocol.line()}]"])
+
+    def _repr_html_(self) -> str:
+        headings = ["metric", "all users", *(["warm users"] if self.warm_metrics else [])]
+        warm = [(self.warm_metrics.get(name),) if self.warm_metrics else () for name in self.metrics]
+        rows = [(*row, *more) for row, more in zip(self.metrics.items(), warm, strict=True)]
+        return html_table(headings, rows, f"Evaluation on {self.protocol.split}", self.protocol.line())
 
     def to_dict(self) -> dict[str, Any]:
         """Return metrics and protocol as values that JSON can hold."""
-        return {"metrics": dict(self.metrics), "protocol": self.protocol.to_dict()}
+        warm = {"warm_metrics": dict(self.warm_metrics)} if self.warm_metrics else {}
+        return {"metrics": dict(self.metrics), **warm, "protocol": self.protocol.to_dict()}
 
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """The test interactions of every user that can be given a list.
+    """The test interactions of every user.
 
-    Users unknown to the model count nowhere but in `users_unknown`. Interactions of known users with unknown items
-    are never hit, yet they are in every denominator.
+    Users unknown to the model are cold like those without a training interaction. Interactions with unknown items are
+    never hit, yet they are in every denominator.
     """
 
-    users: NDArray[np.int64]  # (U,) indices, ascending, of the users with at least one test interaction
+    users: NDArray[np.int64]  # (U,) indices, ascending, of the users with test interactions; unknown ones past the map
+    user_ids: pa.Array  # (U,) their raw ids
     counts: NDArray[np.int64]  # (U,) their test interactions, duplicates counted
     distinct: NDArray[np.int64]  # (U,) their distinct test items
     relevant: SeenItems  # the distinct test interactions
@@ -85,16 +104,16 @@ class GroundTruth:
         if not known.any():
             raise DataError(f"not one user of {test.name} is known to the model; are both from one data set?")
         users_unknown = len(np.unique(test.users[~known]))
-        interactions_unknown = int((items[known] < 0).sum())
-        # An unknown item keeps a number of its own past the catalogue, where no list can reach it.
+        interactions_unknown = int((items < 0).sum())
+        # An unknown item keeps a number of its own past the catalogue, where no list can reach it; so does a user.
         items = np.where(items < 0, len(item_ids) + test.items, items)
-        users, items = users[known], items[known]
+        users = np.where(known, users, len(user_ids) + test.users)
         num_items = len(item_ids) + test.num_items
-        truth = SeenItems.from_pairs(users, items, len(user_ids), num_items)
-        counts = np.bincount(users, minlength=len(user_ids))
-        counted = np.flatnonzero(counts)
+        counted, first, counts = np.unique(users, return_index=True, return_counts=True)
+        truth = SeenItems.from_pairs(users, items, len(user_ids) + test.num_users, num_items)
+        names = test.user_ids.take(test.users[first])
         keys = np.sort(users * num_items + items)
-        return cls(counted, counts[counted], truth.counts[counted], truth, keys, users_unknown, interactions_unknown)
+        return cls(counted, names, counts, truth.counts[counted], truth, keys, users_unknown, interactions_unknown)
 
 
 def evaluate(
@@ -107,25 +126,28 @@ def evaluate(
     mask: str = "train",
     seed: int | None = None,
     split_name: str | None = None,
+    lists: NDArray[np.int64] | None = None,
 ) -> Evaluation:
     """Return the metrics of the model's lists on the test part, over all users with at least one test interaction.
 
-    Parts numbered by other id maps than the model's are translated by raw id. Users unknown to the model get no list
-    and are in no mean; their number is in the protocol. Items unknown to it can never be hit but stay in the
-    denominators.
+    Parts numbered by other id maps than the model's are translated by raw id. Cold users, whether the model knows their
+    id or not, get the most popular items and are in every mean; their number is in the protocol, and `warm_metrics`
+    leaves them out. Items unknown to it can never be hit but stay in the denominators.
 
     Args:
         model: a fitted model, or a recommender.
         test: the interactions to be found.
         metrics: names such as "ndcg@20".
-        train: the training interactions; the model's own history by default.
+        train: the training interactions; what the model was fitted on by default.
         valid: the validation interactions, needed only for mask="train+valid".
-        mask: which interactions are left out of the lists: "train" (as the paper), "train+valid" or "none".
+        mask: which interactions are left out of the lists: "train" (as the paper), "train+valid", "known" (all that
+            the model's run knows of) or "none".
         seed: seed of the training run, for the protocol.
         split_name: what to call the test part in the protocol; its own name by default.
+        lists: (U, K) what an earlier evaluation of the same test part listed; the model ranks by default.
 
     Raises:
-        DataError: the test part is empty or shares no user with the model.
+        DataError: the test part is empty, shares no user with the model, or is left out of the lists altogether.
         ConfigError: a metric or mask is unknown, or the mask needs a part that was not given.
     """
     wanted = parse_metrics(metrics)
@@ -136,17 +158,37 @@ def evaluate(
     recommender = model if isinstance(model, Recommender) else model.recommender
     truth = GroundTruth.of(test, recommender.user_ids, recommender.item_ids)
     learned_from = recommender.history if train is None else train
-    trained = recommender.seen if train is None else seen_by(recommender, train)
-    seen = {"none": None, "train": trained}.get(mask)
+    trained = recommender.fitted if train is None else seen_by(recommender, train)
+    seen = {"none": None, "train": trained, "known": recommender.seen}.get(mask)
     if mask == "train+valid" and valid is not None:
         seen = seen_by(recommender, learned_from, valid)
+    known = truth.users < len(recommender.user_ids)
+    users = np.where(known, truth.users, -1)
+    masked = 0 if seen is None else int(_is_masked(truth, seen).sum())
+    if masked == len(truth.keys):
+        raise DataError(
+            f"every interaction of {test.name} is left out of the lists by mask={mask!r}, so nothing can be hit; "
+            "a model that was refitted on the whole log needs newer interactions"
+        )
     _, items = translate(learned_from, recommender.user_ids, recommender.item_ids)
     popularity = np.bincount(items[items >= 0], minlength=len(recommender.item_ids))
-    values, backend = measure(recommender, truth, seen, popularity, wanted)
+    cutoff, backend = max(metric.cutoff for metric in wanted), "stored lists"
+    if lists is None:
+        lists, backend = ranked(recommender, users, seen, cutoff)
+    elif lists.shape[0] != len(users) or lists.shape[1] < cutoff:
+        raise DataError(f"the stored lists have shape {lists.shape}; expected ({len(users)}, {cutoff}) or longer ones")
+    values = measure(lists, truth, popularity, wanted)
+    per_user = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    warm = known & (trained.counts[users] > 0)
     return Evaluation(
         metrics={name: float(np.mean(value)) for name, value in values.items()},
-        per_user={name: value for name, value in values.items() if isinstance(value, np.ndarray)},
-        users=truth.users,
+        warm_metrics={}
+        if warm.all()
+        else {name: float(value[warm].mean()) for name, value in per_user.items() if warm.any()},
+        per_user=per_user,
+        users=users,
+        user_ids=truth.user_ids,
+        lists=lists[:, :cutoff],
         protocol=Protocol(
             split=split_name or test.name,
             split_hash=_split_hash(recommender, trained, truth),
@@ -159,29 +201,39 @@ def evaluate(
             seed=seed,
             versions=installed_versions(),
             backend=backend,
+            test_interactions_masked=masked,
+            users_cold=int((~warm).sum()),
         ),
     )
 
 
-def measure(
-    recommender: Recommender,
-    truth: GroundTruth,
-    seen: SeenItems | None,
-    popularity: NDArray[np.int64],
-    metrics: Sequence[Metric],
-) -> tuple[dict[str, NDArray[np.float64] | float], str]:
-    """Return the value of each metric, per user (U,) or one over all lists, and the device that scored the lists.
-
-    What is `seen` is left out of the lists; `popularity` (m,) has the training interactions of each item.
-    """
-    cutoff = max(metric.cutoff for metric in metrics)
+def ranked(
+    recommender: Recommender, users: NDArray[np.int64], seen: SeenItems | None, cutoff: int
+) -> tuple[NDArray[np.int64], str]:
+    """Return the lists (U, cutoff) of user indices without what is `seen`, and the device that scored them."""
     options = RankingOptions(cutoff, include_seen=seen is None)
-    lists = recommender.rank(torch.from_numpy(truth.users), options, seen=seen)
-    items = np.pad(lists.items.cpu().numpy(), ((0, 0), (0, cutoff - lists.items.shape[1])), constant_values=-1)
-    hits = truth.relevant.contains(truth.users[:, None], items)  # (U, K)
-    outcome = Outcome(hits, items, truth.counts, truth.distinct, popularity)
-    values = {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
-    return values, str(lists.scores.device)
+    found = recommender.rank(torch.from_numpy(users), options, seen=seen)
+    missing = cutoff - found.items.shape[1]
+    return np.pad(found.items.cpu().numpy(), ((0, 0), (0, missing)), constant_values=-1), str(found.scores.device)
+
+
+def measure(
+    lists: NDArray[np.int64], truth: GroundTruth, popularity: NDArray[np.int64], metrics: Sequence[Metric]
+) -> dict[str, NDArray[np.float64] | float]:
+    """Return the value of each metric, per user (U,) or one over all lists (U, K).
+
+    `popularity` (m,) has the training interactions of each item.
+    """
+    hits = truth.relevant.contains(truth.users[:, None], lists)  # (U, K)
+    outcome = Outcome(hits, lists, truth.counts, truth.distinct, popularity)
+    return {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
+
+
+def _is_masked(truth: GroundTruth, seen: SeenItems) -> NDArray[np.bool_]:
+    """Return whether each test interaction is left out of the lists."""
+    users, items = np.divmod(truth.keys, truth.relevant.num_items)
+    inside = (users < seen.num_users) & (items < seen.num_items)
+    return seen.contains(users, np.where(inside, items, -1))
 
 
 def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from rankformer.errors import ConfigError
+from rankformer.scoring.seen_items import SeenItems
 
 Hits = NDArray[np.bool_]
 Counts = NDArray[np.int64]
@@ -94,6 +96,27 @@ def gini(lists: NDArray[np.int64], num_items: int) -> float:
         return 0.0
     weights = 2.0 * np.arange(1, num_items + 1) - num_items - 1
     return float(weights @ times / (num_items * times.sum()))
+
+
+def diversity(lists: NDArray[np.int64], trained: SeenItems) -> float:
+    """Return the mean over lists of 1 - the mean cosine between two of its items, 0 without a list of two items.
+
+    An item is the set of users who have it in the training part. With unit vectors x_i and a list of K items,
+    sum_{i != j} x_i . x_j = |sum_i x_i|^2 - sum_i |x_i|^2.
+    """
+    shape = trained.num_users, trained.num_items
+    users = csr_array((np.ones(len(trained)), trained.items, trained.offsets), shape=shape)
+    degree = np.bincount(trained.items, minlength=trained.num_items)
+    units = csr_array((users * (1 / np.sqrt(np.maximum(degree, 1)))[None, :]).T)  # (m, n)
+    sizes = (lists >= 0).sum(1)
+    alike = []
+    for start in range(0, len(lists), 1024):
+        block = lists[start : start + 1024]
+        rows, positions = np.nonzero(block >= 0)
+        listed = csr_array((np.ones(len(rows)), (rows, block[rows, positions])), shape=(len(block), shape[1]))
+        alike.append((listed @ units).power(2).sum(1) - listed @ (degree > 0))
+    several = sizes > 1
+    return float(np.mean(1 - np.concatenate(alike)[several] / (sizes * (sizes - 1))[several])) if several.any() else 0.0
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,17 @@ class Protocol:
         split: what the test part is called.
         split_hash: first 16 hexadecimal digits over ids, distinct training and test interactions, in any order.
         k: the cutoffs, ascending.
-        mask: which interactions were left out of the lists: "train", "train+valid" or "none".
+        mask: which interactions were left out of the lists: "train", "train+valid", "known" or "none".
         users: users with at least one test interaction; every mean is over these.
         test_interactions: their test interactions, duplicates counted.
-        users_unknown: further users with test interactions that the model does not know; they are in no mean.
+        users_unknown: those of `users` that the model does not know; runs of before 0.2 have them in no mean.
         test_interactions_unknown: those of `test_interactions` on items the model does not know; they can never be hit.
         seed: seed of the training run, when known.
         versions: of rankformer, torch and python.
         backend: device the scores were computed on.
         ties: what orders equal scores.
+        test_interactions_masked: those of `test_interactions` that the mask leaves out of the lists: never hit either.
+        users_cold: those of `users` without a training interaction, unknown ones included; popularity answers for them.
     """
 
     split: str
@@ -39,6 +41,8 @@ class Protocol:
     versions: dict[str, str]
     backend: str
     ties: str = "item index"
+    test_interactions_masked: int = 0
+    users_cold: int = 0
 
     def line(self) -> str:
         """Return the protocol as one line of text."""
@@ -47,13 +51,15 @@ class Protocol:
             for count, what in ((self.users_unknown, "users"), (self.test_interactions_unknown, "test interactions"))
             if count
         ]
+        cold = f" ({self.users_cold:,} cold)" if self.users_cold else ""
         parts = [
             f"split={self.split} ({self.split_hash})",
             f"k={','.join(map(str, self.k))}",
             f"mask={self.mask}",
-            f"{self.users:,} users",
+            f"{self.users:,} users{cold}",
             f"{self.test_interactions:,} test interactions",
             *unknown,
+            *([f"{self.test_interactions_masked:,} of them masked"] if self.test_interactions_masked else []),
             f"seed={'none' if self.seed is None else self.seed}",
             f"ties by {self.ties}",
             f"backend={self.backend}",

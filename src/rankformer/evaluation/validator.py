@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rankformer.data.interactions import Interactions
-from rankformer.evaluation.evaluator import GroundTruth, measure
+from rankformer.evaluation.blend_weights import choose_weights
+from rankformer.evaluation.evaluator import GroundTruth, measure, ranked
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
@@ -34,7 +35,20 @@ def make_validator(
 
     def validate(scorer: Scorer) -> dict[str, float]:
         recommender = Recommender(scorer, train.user_ids, train.item_ids, train)
-        values, _ = measure(recommender, truth, seen, popularity, wanted)
+        lists, _ = ranked(recommender, truth.users, seen, max(metric.cutoff for metric in wanted))
+        values = measure(lists, truth, popularity, wanted)
         return {name: float(np.mean(value)) for name, value in values.items()}
 
     return validate
+
+
+def make_weigher(
+    train: Interactions, valid: Interactions, seed: int
+) -> Callable[[Sequence[Scorer]], tuple[list[float], list[float]]]:
+    """Return the function `choose_weights` of a list of scorers on these parts."""
+
+    def weigh(scorers: Sequence[Scorer]) -> tuple[list[float], list[float]]:
+        truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
+        return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed)
+
+    return weigh

@@ -1,9 +1,11 @@
 """What every export holds: ids, titles and vectors of users and items, and metadata on where they come from."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,15 +30,18 @@ class VectorTable(NamedTuple):
         ids: (n,) raw ids.
         vectors: (n, d) their embeddings.
         titles: (n,) strings, or None where none are known.
+        attributes: other columns by name, for files that can hold any; nothing in them is compared by the self-test.
     """
 
     ids: pa.Array
     vectors: NDArray[np.float32]
     titles: pa.Array | None = None
+    attributes: Mapping[str, pa.Array] = MappingProxyType({})
 
     def named(self) -> dict[str, pa.Array]:
-        """Return the columns that name the rows: id, and title where there are any."""
-        return {"id": self.ids} if self.titles is None else {"id": self.ids, "title": self.titles}
+        """Return the columns that describe the rows: id, title where there are any, attributes as attribute.NAME."""
+        named = {"id": self.ids} if self.titles is None else {"id": self.ids, "title": self.titles}
+        return named | {f"attribute.{name}": values for name, values in self.attributes.items()}
 
 
 class Tables(NamedTuple):
@@ -85,7 +90,11 @@ def read_contents(folder: Path) -> Contents:
     if not (embeddings.num_users and embeddings.num_items and embeddings.users.shape[1]):
         raise DataError(f"{folder} has no users, no items or embeddings of dimension 0; there is nothing to export")
     users = VectorTable(recommender.user_ids.ids, _float32(embeddings.users))
-    items = VectorTable(recommender.item_ids.ids, _float32(embeddings.items), recommender.titles)
+    size = embeddings.num_items  # items that only their attributes describe have no embedding
+    titles = None if recommender.titles is None else recommender.titles.slice(0, size)
+    attributes = {} if recommender.items is None else recommender.items.columns
+    attributes = {name: values.slice(0, size) for name, values in attributes.items()}
+    items = VectorTable(recommender.item_ids.ids, _float32(embeddings.items), titles, attributes)
     metadata = {
         "format": FORMAT,
         "version": VERSION,

@@ -28,8 +28,9 @@ class Batch:
     def triples(self, graph: BipartiteGraph) -> "Triples":
         """Return the batch as nodes of users, positives and negatives."""
         if self.edges is None:
-            return Triples(graph.edge_users, graph.edge_items, self.negatives, graph)
-        return Triples(graph.edge_users[self.edges], graph.edge_items[self.edges], self.negatives)
+            return Triples(graph.edge_users, graph.edge_items, self.negatives, graph, graph.loss_weights)
+        weights = None if graph.loss_weights is None else graph.loss_weights[self.edges]
+        return Triples(graph.edge_users[self.edges], graph.edge_items[self.edges], self.negatives, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class Triples:
     """Users, positive items and negative items, (B,) each, as row numbers of an embedding matrix.
 
     `graph` is given when the triples are all edges of that graph in user order: losses then avoid B x d gathers.
+    `weights` (B,) is what each triple counts in a mean over the batch, 1 on average over all edges; None for 1 each.
     """
 
     users: Tensor
     positives: Tensor
     negatives: Tensor
     graph: BipartiteGraph | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.users)

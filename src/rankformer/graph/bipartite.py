@@ -1,7 +1,8 @@
 """The training interactions as a fixed sparse pattern, sorted once by user and once by item."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from rankformer.data.cleaning import distinct
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
 
@@ -20,7 +22,8 @@ class BipartiteGraph:
 
     Nodes are numbered users first: user u is node u, item i is node n + i. An *edge value* is a number per edge, (E,)
     in user order (sorted by user, then item). A *two-way value* is (2E,): the edge values in user order, then the same
-    in item order, so that entry ptr[v]:ptr[v+1] belongs to node v, user or item. Degrees count parallel edges.
+    in item order, so that entry ptr[v]:ptr[v+1] belongs to node v, user or item. Degrees count parallel edges. With
+    weights an edge counts as that many parallel ones, in degrees and sums; without, nothing is multiplied anywhere.
 
     Attributes:
         num_users: n.
@@ -29,8 +32,9 @@ class BipartiteGraph:
         neighbours: (2E,) the node at the far end of each entry.
         owners: (2E,) the node that each entry belongs to.
         edge_of: (2E,) the edge, in user order, behind each entry.
-        degree: (n+m,) float64 number of edges of each node, d_u then d_i.
+        degree: (n+m,) float64 number of edges of each node, d_u then d_i, or the sum of their weights.
         pattern: the (n, n+m) sparse CSR tensor of zeros on the edges, which `edge_dot` fills.
+        weights: (2E,) two-way weights of the edges, above 0, or None where each counts 1.
     """
 
     num_users: int
@@ -41,15 +45,29 @@ class BipartiteGraph:
     edge_of: Tensor
     degree: Tensor
     pattern: Tensor
+    weights: Tensor | None = None
 
     @classmethod
     def from_interactions(
-        cls, data: Interactions, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+        cls,
+        data: Interactions,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        *,
+        weighted: bool = False,
     ) -> "BipartiteGraph":
-        """Return the graph of all interactions of `data`; the arguments are those of `from_pairs`."""
+        """Return the graph of all interactions of `data`, `weighted` by their confidence where they have one."""
         if not len(data):
             raise DataError(f"{data.name} has no interaction to build a graph from; give at least one")
-        return cls.from_pairs(data.users, data.items, data.num_users, data.num_items, device=device, dtype=dtype)
+        weights = data.confidence if weighted else None
+        if weights is not None and weights.min() <= 0:
+            found = f"{(weights <= 0).sum():,} interactions of weight 0 or less, the least {weights.min():g}"
+            raise DataError(
+                f"{data.name} has {found}; weights that count are above 0: drop these with min_weight (--min-weight), "
+                "or read no weights (--weight-column '')"
+            )
+        size = data.num_users, data.num_items
+        return cls.from_pairs(data.users, data.items, *size, weights=weights, device=device, dtype=dtype)
 
     @classmethod
     def from_pairs(
@@ -59,12 +77,14 @@ class BipartiteGraph:
         num_users: int,
         num_items: int,
         *,
+        weights: ArrayLike | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> "BipartiteGraph":
         """Return the graph with an edge for each pair of user and item indices (E,), duplicates as parallel edges.
 
-        The pairs may be in any order. `edge_dot` will produce values of the given type on this graph.
+        The pairs may be in any order; weights (E,) above 0 belong to them. `edge_dot` will produce values of the given
+        type on this graph.
         """
         n, m = num_users, num_items
         left, right = np.asarray(users), np.asarray(items)
@@ -76,34 +96,69 @@ class BipartiteGraph:
         if size >= 2**30:
             raise DataError(f"{size} interactions; a graph on one machine holds fewer than 2^30")
         # Sorting one key per edge is the only E log E step; everything after it is counting.
-        keys = np.sort(left.astype(np.int64) * m + right)
+        keys = left.astype(np.int64) * m + right
+        strengths = None
+        if weights is None:
+            keys.sort()
+        else:
+            order = np.argsort(keys, kind="stable")
+            keys, strengths = keys[order], np.asarray(weights, np.float64)[order]
         by_user, far = (keys // m).astype(np.int32), (keys % m).astype(np.int32) + np.int32(n)
         item_order = np.argsort(far, kind="stable").astype(np.int32)
         near = np.concatenate([by_user, far[item_order]])
         far = np.concatenate([far, by_user[item_order]])
         edges = np.concatenate([np.arange(size, dtype=np.int32), item_order])
         counts = np.bincount(near, minlength=n + m)
+        both_ways = None if strengths is None else strengths[edges]
+        degrees = counts if both_ways is None else np.bincount(near, both_ways, minlength=n + m)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        arrays = (starts, far, near, edges, counts.astype(np.float64))
+        arrays = (starts, far, near, edges, degrees.astype(np.float64))
         ptr, neighbours, owners, edge_of, degree = (torch.from_numpy(array).to(device) for array in arrays)
         pattern = csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype)
-        return cls(n, m, ptr, neighbours, owners, edge_of, degree, pattern)
+        stored = None if both_ways is None else torch.from_numpy(both_ways).to(device, dtype)
+        return cls(n, m, ptr, neighbours, owners, edge_of, degree, pattern, stored)
 
     def interaction_matrix(self, count_duplicates: bool = False) -> csr_array:
-        """Return the (n, m) matrix X: 1 where there is an edge, or the number of parallel edges."""
+        """Return the (n, m) matrix X of the edges, as the function `interaction_matrix` below makes it."""
         users, items = self.edge_users.cpu().numpy(), self.edge_items.cpu().numpy() - self.num_users
-        return interaction_matrix(users, items, (self.num_users, self.num_items), count_duplicates)
+        weights = None if self.edge_weights is None else self.edge_weights.cpu().numpy()
+        return interaction_matrix(users, items, (self.num_users, self.num_items), count_duplicates, weights)
 
     def distinct(self) -> "BipartiteGraph":
-        """Return the graph with one edge in place of parallel ones."""
+        """Return the graph with one edge in place of parallel ones, weighted as in `interaction_matrix`."""
         matrix = self.interaction_matrix().tocoo()
-        size, dtype = (self.num_users, self.num_items), self.pattern.dtype
-        return BipartiteGraph.from_pairs(matrix.row, matrix.col, *size, device=self.device, dtype=dtype)
+        size, weights = (self.num_users, self.num_items), None if self.weights is None else matrix.data
+        options: dict[str, Any] = {"device": self.device, "dtype": self.pattern.dtype}
+        return BipartiteGraph.from_pairs(matrix.row, matrix.col, *size, weights=weights, **options)
+
+    def unweighted(self) -> "BipartiteGraph":
+        """Return the graph whose edges count 1 each, for methods that cannot use weights."""
+        return self if self.weights is None else replace(self, degree=self.num_entries, weights=None)
 
     @property
     def num_edges(self) -> int:
         """E, with parallel edges."""
         return self.neighbours.shape[0] // 2
+
+    @property
+    def num_entries(self) -> Tensor:
+        """(n+m,) float64 number of edges of each node, whatever they weigh."""
+        return self.ptr.diff().double()
+
+    @property
+    def divisor(self) -> Tensor:
+        """(n+m,) float64 degree, and 1 for a node without an edge: what a mean divides by."""
+        return torch.where(self.degree > 0, self.degree, 1.0)
+
+    @property
+    def edge_weights(self) -> Tensor | None:
+        """(E,) weight of each edge, or None where each counts 1."""
+        return None if self.weights is None else self.weights[: self.num_edges]
+
+    @cached_property
+    def loss_weights(self) -> Tensor | None:
+        """(E,) what the loss of each edge counts: its weight, scaled to a mean of 1; None without weights."""
+        return None if self.edge_weights is None else self.edge_weights / self.edge_weights.mean()
 
     @property
     def num_nodes(self) -> int:
@@ -133,11 +188,32 @@ def csr_pattern(ptr: Tensor, columns: Tensor, shape: tuple[int, int], dtype: tor
 
 
 def interaction_matrix(
-    users: NDArray[Any], items: NDArray[Any], shape: tuple[int, int], count_duplicates: bool = False
+    users: NDArray[Any],
+    items: NDArray[Any],
+    shape: tuple[int, int],
+    count_duplicates: bool = False,
+    weights: NDArray[Any] | None = None,
 ) -> csr_array:
-    """Return the float32 matrix X of the given shape: 1 where a pair occurs, or how often it does."""
+    """Return the float32 matrix X of the given shape: 1 where a pair occurs, or how often it does.
+
+    With a weight per occurrence, that is the largest weight of the pair, all scaled to a mean square of 1 so that
+    X^T X stays as large as that of ones; or the sum of the pair's weights.
+    """
+    if weights is not None:
+        first, groups = distinct(users, items)
+        values = np.zeros(len(first))  # float64: the order of additions does not show
+        (np.add if count_duplicates else np.maximum).at(values, groups, weights)
+        matrix = csr_array((values, (users[first], items[first])), shape=shape)
+        matrix.sort_indices()
+        return (matrix if count_duplicates else matrix / np.sqrt(np.mean(matrix.data**2))).astype(np.float32)
     counts = csr_array((np.ones(len(users), np.float32), (users, items)), shape=shape)
     counts.sum_duplicates()
     if not count_duplicates:
         counts.data[:] = 1
     return counts
+
+
+def positive_sums(matrix: csr_array, axis: int) -> NDArray[np.float32]:
+    """Return the sums of X over an axis, and 1 where there is nothing to sum: what a mean divides by."""
+    sums = matrix.sum(axis=axis)
+    return np.where(sums > 0, sums, np.float32(1))

@@ -8,12 +8,13 @@ Hu, Koren and Volinsky, ICDM 2008; Rendle, Krichene, Zhang and Koren, RecSys 202
 with a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all other pairs; duplicates weigh again.
 With the items fixed, each user solves A_u x_u = b_u,
 
-    A_u = Y^T Y + lambda_u I + (c - 1) sum_{e in u} y_i y_i^T,     b_u = c sum_{e in u} y_i,
+    A_u = Y^T Y + lambda_u I + (c - 1) sum_{e in u} w_e y_i y_i^T,     b_u = c sum_{e in u} w_e y_i,
 
-and likewise the items. Two steps of conjugate gradients from the last iteration's solution do, all rows of a side at
-once (Takacs, Pilaszy and Tikk, RecSys 2011), in the basis of the eigenvectors of Y^T Y: there the first two terms of
-A_u are diagonal. They cost no matrix product in a step, and as a preconditioner they leave only the few interactions of
-a row to be solved for. A x is one `edge_dot` and one sum over edges.
+and likewise the items; w_e is the weight of an interaction, 1 in a graph without weights: it counts as w_e duplicates.
+Two steps of conjugate gradients from the last iteration's solution do, all rows of a side at once (Takacs, Pilaszy and
+Tikk, RecSys 2011), in the basis of the eigenvectors of Y^T Y: there the first two terms of A_u are diagonal. They cost
+no matrix product in a step, and as a preconditioner they leave only the few interactions of a row to be solved for. A x
+is one `edge_dot` and one sum over edges.
 """
 
 import math
@@ -69,7 +70,7 @@ def row_regularization(
 
 def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, strength: Tensor) -> None:
     """Improve the factors of one side in place, the other side's being fixed; `strength` (rows, 1) is lambda_u."""
-    of_users, n = side.start == 0, graph.num_users
+    of_users, n, weights = side.start == 0, graph.num_users, graph.edge_weights
     fixed = factors[n:] if of_users else factors[:n]
     values, vectors = torch.linalg.eigh((fixed.T @ fixed).double())
     basis = vectors.to(factors.dtype)
@@ -77,19 +78,21 @@ def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, s
     x = rotated[side].clone()
     diagonal = values.clamp(min=0).to(factors.dtype) + strength  # (rows, d)
 
+    def sums(values: Tensor) -> Tensor:
+        """Return the sum of value times y_i, times the weight, over the edges of each row."""
+        return side_sums(graph, of_users, values if weights is None else values.mul_(weights), rotated)
+
     def dots(rows: Tensor) -> Tensor:
         """Return x_u . y_i on every edge, (E,), for rows x of the side."""
         rotated[side] = rows
         return edge_dot(graph, rotated, rotated)
 
     # b - A x in one sum over edges: each brings (c - (c - 1) x . y) y.
-    residual = side_sums(graph, of_users, dots(x).mul_(1 - weight).add_(weight), rotated).addcmul_(
-        diagonal, x, value=-1
-    )
+    residual = sums(dots(x).mul_(1 - weight).add_(weight)).addcmul_(diagonal, x, value=-1)
     direction, scratch = residual / diagonal, torch.empty_like(residual)
     size = row_dot(residual, direction, scratch)[:, None]  # (rows, 1)
     for step in range(_STEPS):
-        image = side_sums(graph, of_users, dots(direction).mul_(weight - 1), rotated).addcmul_(diagonal, direction)
+        image = sums(dots(direction).mul_(weight - 1)).addcmul_(diagonal, direction)
         # A row that is solved has no residual left; its step is 0 / 0.
         length = (size / row_dot(direction, image, scratch)[:, None]).nan_to_num_(0.0, 0.0, 0.0)
         x.addcmul_(direction, length)

@@ -1,6 +1,6 @@
 """Propagation without attention: Rankformer's warm-up layer, LightGCN's layers, and graph convolution with loops.
 
-Parallel edges count one by one, in the sums as in the degrees.
+Parallel edges count one by one and weighted ones by their weight, in the sums as in the degrees: A holds the weights.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def neighbour_means(graph: BipartiteGraph, z: Tensor) -> Tensor:
 
 
 class _NeighbourMeans(torch.autograd.Function):
-    """The operator is D^-1 A, its adjoint A D^-1: no edge weights are needed in either direction."""
+    """The operator is D^-1 A, its adjoint A D^-1: no other edge weights than A's are needed in either direction."""
 
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor) -> Tensor:
@@ -37,11 +37,13 @@ class _NeighbourMeans(torch.autograd.Function):
 
 
 def _neighbour_sums(graph: BipartiteGraph, rows: Tensor) -> Tensor:
+    if graph.weights is not None:
+        return spmm(graph, graph.weights.to(rows.dtype), rows)
     return embedding_bag(graph.neighbours, rows, graph.ptr, mode="sum", include_last_offset=True)
 
 
 def _inverse_degree(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
-    return (1 / graph.degree.clamp(min=1)).to(dtype)[:, None]  # (n+m, 1)
+    return (1 / graph.divisor).to(dtype)[:, None]  # (n+m, 1)
 
 
 def light_propagation(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tensor:
@@ -95,9 +97,10 @@ _weights_of: WeakKeyDictionary[BipartiteGraph, dict[tuple[torch.dtype, int], Ten
 
 
 def symmetric_weights(graph: BipartiteGraph, dtype: torch.dtype, loops: int = 0) -> Tensor:
-    """Return the entries 1 / sqrt(d_u d_i) as two-way values (2E,), degrees including `loops` loops at every node."""
+    """Return the entries A_ui / sqrt(d_u d_i) as two-way values (2E,), degrees including `loops` loops at each node."""
     known = _weights_of.setdefault(graph, {})
     if (dtype, loops) not in known:
-        shrink = (graph.degree + loops).clamp(min=1).rsqrt().to(dtype)  # (n+m,)
-        known[dtype, loops] = at_neighbours(graph, shrink).mul_(shrink.index_select(0, graph.owners))
+        shrink = (graph.degree + loops if loops else graph.divisor).rsqrt().to(dtype)  # (n+m,)
+        entries = at_neighbours(graph, shrink).mul_(shrink.index_select(0, graph.owners))
+        known[dtype, loops] = entries if graph.weights is None else entries.mul_(graph.weights.to(dtype))
     return known[dtype, loops]

@@ -15,6 +15,12 @@ so with M = X_i^T V_i, M' = (g X_u)^T V_u (d x d) and s_V, s_X, s_R, h column su
     N_u  = (m - d_u) r_u - g_u (x_u . s_X - S_u)              N_i = sum_u r_u - x_i . h + sum_{e in i} omega-_e
     C    = P + N,   R = y / C,   out = (1 - tau) v + tau R
 
+With a curvature kappa, x_u = kappa v_u / |v_u| and nothing else changes, in the backward pass neither.
+
+In a graph with weights an edge of weight a_e counts a_e among the positives, omega+_e holds the factor a_e, d_u is the
+sum of the user's weights and b+_u = sum_{e in u} a_e s_e / d_u: a weighted mean. Negatives are pairs without an edge,
+weights or not: e_u is m less the number of edges. So only the ratios of a user's weights matter, not their size.
+
 The positive sums P are exact for every alpha. N = sum |Omega-| holds while no Omega- changes sign, which alpha >= 2
 guarantees; below that N is the clamped estimate max(N, floor), and so it is for `negatives="pull"`, where every sign
 of N flips. One `edge_dot`, one `spmm` (both directions at once) and four thin products forward; two `edge_dot`, two
@@ -73,15 +79,18 @@ class UserConstants(NamedTuple):
 
     p: Tensor  # 1 / d_u, the scale of omega+
     e_inv: Tensor  # 1 / e_u, the scale of b-
-    g: Tensor  # the scale of omega-: 1/e_u (push), 1/d_u (pull), 0 (none)
-    num_negatives: Tensor  # m - d_u
+    g: Tensor  # the scale of omega-: 1/e_u (push), 1 / number of positives (pull), 0 (none)
+    num_negatives: Tensor  # m less the number of positives
+    d: Tensor  # d_u
 
 
-def user_constants(d_u: Tensor, num_items: int, weights: RankWeights, dtype: torch.dtype) -> UserConstants:
-    """Return the constants of users with `d_u` positives each (float64)."""
-    p, e_inv = 1 / d_u.clamp(min=1), 1 / (num_items - d_u).clamp(min=1)
-    g = {"push": e_inv, "pull": p, "none": torch.zeros_like(p)}[weights.negatives]
-    return UserConstants(*(value.to(dtype) for value in (p, e_inv, g, num_items - d_u)))
+def user_constants(
+    d_u: Tensor, num_positives: Tensor, num_items: int, weights: RankWeights, dtype: torch.dtype
+) -> UserConstants:
+    """Return the constants of users with so many positives (float64), whose weights sum to `d_u`."""
+    p, e_inv = 1 / torch.where(d_u > 0, d_u, 1.0), 1 / (num_items - num_positives).clamp(min=1)
+    g = {"push": e_inv, "pull": 1 / num_positives.clamp(min=1), "none": torch.zeros_like(p)}[weights.negatives]
+    return UserConstants(*(value.to(dtype) for value in (p, e_inv, g, num_items - num_positives, d_u)))
 
 
 class UserTerms(NamedTuple):
@@ -102,6 +111,7 @@ def user_terms(
     weights: RankWeights,
     at_edges: Callable[[Tensor], Tensor],
     sum_edges: Callable[[Tensor], Tensor],
+    edge_weights: Tensor | None = None,
 ) -> UserTerms:
     """Return the weights of users from the similarities with their items; fold-in of new users computes the same.
 
@@ -112,13 +122,16 @@ def user_terms(
         weights: the terms of Omega.
         at_edges: maps user values (n,) to the value of each edge's user (E,).
         sum_edges: maps edge values (E,) to the sum over each user's edges (n,).
+        edge_weights: (E,) weight of each edge among the positives, None for 1 each.
     """
     beta, alpha = float(weights.benchmark), weights.alpha
     row_sum = sum_edges(s)
     rest = s_total - row_sum  # (n,) sum of s over the user's negatives
-    b_pos, b_neg = row_sum * k.p, rest * k.e_inv  # Eq. 7
+    weighted_sum = row_sum if edge_weights is None else sum_edges(s * edge_weights)
+    b_pos, b_neg = weighted_sum * k.p, rest * k.e_inv  # Eq. 7
     r = k.g * (beta * b_pos + alpha)
     omega_pos = torch.addcmul(at_edges(k.p * (alpha - beta * b_neg)), s, at_edges(k.p))  # Eq. 6
+    omega_pos = omega_pos if edge_weights is None else omega_pos.mul_(edge_weights)
     omega_neg = torch.addcmul(at_edges(-r), s, at_edges(k.g))
     return UserTerms(b_pos, b_neg, r, omega_pos, omega_neg, k.num_negatives * r - k.g * rest)
 
@@ -134,8 +147,10 @@ class _RankAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, v: Tensor, weights: RankWeights, tau: float) -> Tensor:
         n, d, beta = graph.num_users, v.shape[1], float(weights.benchmark)
-        k = user_constants(graph.degree[:n], graph.num_items, weights, v.dtype)
+        num_positives = (graph.degree if graph.weights is None else graph.num_entries)[:n]
+        k = user_constants(graph.degree[:n], num_positives, graph.num_items, weights, v.dtype)
         inv_norm = safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity)  # 0: no similarity
+        inv_norm[:n] *= weights.curvature  # x_u = kappa v_u / |v_u|: every s has the sign kappa
         x = v * inv_norm[:, None]
         s_x, m_items = x[n:].sum(0), x[n:].T @ v[n:]
         h, m_users = v.new_zeros(d), v.new_zeros(d, d)
@@ -145,11 +160,12 @@ class _RankAttention(torch.autograd.Function):
             h.add_(g_x.sum(0))
 
         s = edge_dot(graph, x, x)  # (E,)
-        t = user_terms(s, x[:n] @ s_x, k, weights, partial(at_users, graph), partial(user_sums, graph))
+        sums = partial(at_users, graph), partial(user_sums, graph)
+        t = user_terms(s, x[:n] @ s_x, k, weights, *sums, graph.edge_weights)
         r, w = t.r, two_way(graph, t.omega_pos - t.omega_neg)  # (n,), (2E,)
         dense_neg = torch.cat([t.sum_neg, r.sum() - x[n:] @ h])
         # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
-        user_pos = t.b_pos + k.p * (graph.num_items - k.num_negatives) * (weights.alpha - beta * t.b_neg)
+        user_pos = t.b_pos + k.p * k.d * (weights.alpha - beta * t.b_neg)
         inv_c, signs, passes = _normalizer(graph, weights, t, user_pos, dense_neg)
 
         s_v, s_r = v[n:].sum(0), r @ v[:n]
@@ -185,24 +201,29 @@ class _RankAttention(torch.autograd.Function):
         gn_u, gn_i = gn[:n], gn[n:]
 
         gw = edge_dot(graph, v, gy, add_to=edge_dot(graph, gy, v))  # (E,)
-        gn_e, gp_u = at_items(graph, gn), gp[:n]
+        gn_e, gp_u, a = at_items(graph, gn), gp[:n], graph.edge_weights
         gq, sum_gn, s_gy_i = user_sums(graph, gw), user_sums(graph, gn_e), gy[n:].sum(0)
         # Gradient at omega+ through P: that of the user and of the item. Where no sign can change, gp and gn are one,
         # and the edge's part joins that of gn.
         if signs is None:
-            sum_ga, ga_user = sum_gn + (graph.num_items - k.num_negatives) * gp_u, k.p * gp_u
+            sum_ga, ga_user = _weighted_sums(graph, gn_e, sum_gn) + k.d * gp_u, k.p * gp_u
         else:
             ga = (at_users(graph, gp) + at_items(graph, gp)).mul_(signs)
-            sum_ga, ga_user = user_sums(graph, ga), torch.zeros_like(gp_u)
+            sum_ga, ga_user = _weighted_sums(graph, ga), torch.zeros_like(gp_u)
         gr = gq - gy[:n] @ s_v - v[:n] @ s_gy_i
         gr += gn_i.sum() - sum_gn + k.num_negatives * gn_u
-        gb_pos, gb_neg = beta * k.g * gr, -beta * k.p * (gq + sum_ga)
+        gb_pos, gb_neg = beta * k.g * gr, -beta * k.p * (_weighted_sums(graph, gw, gq) + sum_ga)
         t = k.e_inv * gb_neg - k.g * gn_u  # gradient at x_u . s_X, and with the other sign at S_u
-        gs = at_users(graph, k.p * gb_pos - t + ga_user).addcmul_(gw, at_users(graph, k.p - k.g))  # (E,) gradient at s
-        if signs is None:
-            gs.addcmul_(gn_e, at_users(graph, k.p + k.g))
-        else:
-            gs.addcmul_(gn_e, at_users(graph, k.g)).addcmul_(ga, at_users(graph, k.p))
+        if a is None:
+            gs = at_users(graph, k.p * gb_pos - t + ga_user).addcmul_(gw, at_users(graph, k.p - k.g))  # gradient at s
+            if signs is None:
+                gs.addcmul_(gn_e, at_users(graph, k.p + k.g))
+            else:
+                gs.addcmul_(gn_e, at_users(graph, k.g)).addcmul_(ga, at_users(graph, k.p))
+        else:  # (E,) the same, what came through the positives times the weights
+            g_pos = gw + (gn_e if signs is None else ga)
+            gs = at_users(graph, k.p * gb_pos + ga_user).addcmul_(g_pos, at_users(graph, k.p))
+            gs = gs.mul_(a).sub_(at_users(graph, t)).addcmul_(gn_e - gw, at_users(graph, k.g))
 
         result, gx = spmm(graph, w, gy), spmm(graph, two_way(graph, gs), x)
         # Sums over the other side that every row shares: of the values, and of the unit rows.
@@ -223,6 +244,13 @@ class _RankAttention(torch.autograd.Function):
             _through_unit_rows_(result[rows], gx[rows], through_m, x[rows], inv_norm[rows], scratch=gy[rows])
             result[rows].add_(grad[rows], alpha=1 - tau)
         return None, result, None, None
+
+
+def _weighted_sums(graph: BipartiteGraph, values: Tensor, unweighted: Tensor | None = None) -> Tensor:
+    """Return the sum of each user's edge values times the weights, (n,); `unweighted` where known and none are."""
+    if graph.edge_weights is not None:
+        return user_sums(graph, values * graph.edge_weights)
+    return user_sums(graph, values) if unweighted is None else unweighted
 
 
 def _through_unit_rows_(

@@ -13,7 +13,8 @@ def rank_attention_reference(
     """Return (1 - tau) z + tau R(z), Eq. 5, (n+m, d) with users first.
 
     A pair with c parallel edges counts c times among the positives and 1 - c times among the negatives, degrees
-    included, as the paper's code does; without duplicates that is 1 or 0. Any alpha is exact here.
+    included, as the paper's code does; without duplicates that is 1 or 0. With weights it counts their sum a among the
+    positives and still 1 - c times among the negatives. Any alpha is exact here.
 
     Args:
         graph: the training interactions.
@@ -26,24 +27,25 @@ def rank_attention_reference(
     weights = weights or RankWeights()
     n, m = graph.num_users, graph.num_items
     users, items = z[:n], z[n:]
-    c = count_matrix(graph, z.dtype)  # (n, m) how often each pair is an edge
-    d_u = graph.degree[:n].to(z.dtype)[:, None]  # (n, 1)
-    d_pos, d_neg = d_u.clamp(min=1), (m - d_u).clamp(min=1)
-    sim = unit_rows(users) @ unit_rows(items).T  # (n, m) in [-1, 1], Sec. 3.3
-    b_pos = (sim * c).sum(1, keepdim=True) / d_pos  # (n, 1) Eq. 7
+    c = count_matrix(graph.unweighted(), z.dtype)  # (n, m) how often each pair is an edge
+    a = count_matrix(graph, z.dtype)  # (n, m) the same, or the sum of the weights
+    count = c.sum(1, keepdim=True)  # (n, 1)
+    d_pos, d_neg = graph.divisor[:n].to(z.dtype)[:, None], (m - count).clamp(min=1)
+    sim = weights.curvature * unit_rows(users) @ unit_rows(items).T  # (n, m) in [-1, 1], Sec. 3.3
+    b_pos = (sim * a).sum(1, keepdim=True) / d_pos  # (n, 1) Eq. 7
     b_neg = (sim * (1 - c)).sum(1, keepdim=True) / d_neg
     s = sim if weights.similarity else torch.zeros_like(sim)
     beta = 1.0 if weights.benchmark else 0.0
     omega_pos = (s - beta * b_neg + weights.alpha) / d_pos  # (n, m) Eq. 6
     omega_neg = {
         "push": (s - beta * b_pos - weights.alpha) / d_neg,
-        "pull": s / d_pos,
+        "pull": s / count.clamp(min=1),
         "none": torch.zeros_like(s),
     }[weights.negatives]
-    omega = c * omega_pos + (1 - c) * omega_neg  # (n, m) one matrix for both directions
+    omega = a * omega_pos + (1 - c) * omega_neg  # (n, m) one matrix for both directions
     y = torch.cat([omega @ items, omega.T @ users])
     if weights.normalize:
-        positive = c * omega_pos.abs()  # Eq. 8
+        positive = a * omega_pos.abs()  # Eq. 8
         if estimate and not weights.exact_normalizer:
             sign = 1.0 if weights.negatives == "pull" else -1.0
             negative = sign * (1 - c) * omega_neg
@@ -57,10 +59,11 @@ def rank_attention_reference(
 
 
 def count_matrix(graph: BipartiteGraph, dtype: torch.dtype) -> Tensor:
-    """Return the dense (n, m) number of parallel edges of every pair."""
+    """Return the dense (n, m) number of parallel edges of every pair, or the sum of their weights."""
     counts = torch.zeros(graph.num_users, graph.num_items, dtype=dtype, device=graph.device)
-    one = torch.ones((), dtype=dtype, device=graph.device)
-    return counts.index_put_((graph.edge_users.long(), graph.edge_items.long() - graph.num_users), one, accumulate=True)
+    one = torch.ones((), device=graph.device) if graph.edge_weights is None else graph.edge_weights
+    pairs = graph.edge_users.long(), graph.edge_items.long() - graph.num_users
+    return counts.index_put_(pairs, one.to(dtype), accumulate=True)
 
 
 def unit_rows(z: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Literal
 from rankformer.errors import ConfigError
 
 Negatives = Literal["push", "none", "pull"]
+Curvature = Literal[-1, 0, 1]
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,13 @@ class RankWeights:
                   = 0                                   `negatives="none"`
                   = s / d_u                             `negatives="pull"`: the plain Transformer of Table 1
 
+    With a curvature kappa, kappa s stands for s, in b+ and b- too. Eq. 6 climbs mu^2 + alpha mu in the margin mu, which
+    is convex, where the second-order expansion of BPR, mu/2 - mu^2/8, is concave: kappa = -1 has its sign.
+
     Attributes:
         similarity: whether s is in the weights.
         benchmark: whether b+ and b- (Eq. 7) are.
+        curvature: kappa, the sign of the similarity: 1 (the paper), 0 (no similarity), -1 (as BPR's expansion).
         alpha: the offset. From 2 on no absolute value in Eq. 8 is active and the linear form is exact; see
             `rank_attention` for what is approximated below.
         negatives: effect of the items outside the user's history.
@@ -36,10 +41,13 @@ class RankWeights:
     negatives: Negatives = "push"
     normalize: bool = True
     floor: float = 1.0
+    curvature: Curvature = 1
 
     def __post_init__(self) -> None:
         if self.negatives not in ("push", "none", "pull"):
             raise ConfigError(f"negatives={self.negatives!r}: expected one of push, none, pull")
+        if self.curvature not in (-1, 0, 1):
+            raise ConfigError(f"curvature={self.curvature!r}: expected one of -1, 0, 1")
         if not 0 <= self.alpha < float("inf"):
             raise ConfigError(f"alpha={self.alpha}: the offset must be a finite number of at least 0")
         if self.negatives == "pull" and (self.benchmark or self.alpha):

@@ -2,7 +2,9 @@
 
 Rendle et al., UAI 2009; Eq. 1 of the Rankformer paper with -ln sigma for sigma, as its code has it:
 
-    L = mean softplus(y_uj - y_ui),   y = z . z on the final embeddings
+    L = mean w_ui softplus(y_uj - y_ui),   y = z . z on the final embeddings
+
+w_ui is the weight of the interaction, 1 on average (`Triples.weights`), and 1 for each without weights.
 """
 
 from typing import Any
@@ -15,30 +17,37 @@ from torch.nn.functional import embedding, softplus
 from rankformer.graph.batch import Triples
 from rankformer.graph.bipartite import BipartiteGraph, csr_pattern
 from rankformer.graph.sparse_ops import bag_sum, row_dot
+from rankformer.losses.settings import LossSettings
 
 
-def bpr(z: Tensor, triples: Triples) -> Tensor:
+def bpr(z: Tensor, triples: Triples, settings: LossSettings | None = None) -> Tensor:
     """Return the BPR loss of the triples, row numbers in `z`: all final embeddings, (n+m, d), or the batch's.
 
     The full batch of a graph takes a form without E x d gathers.
     """
+    del settings  # it has none
     if triples.graph is not None:
-        return _FullBatchRanking.apply(triples.graph, z, triples.negatives)  # type: ignore[no-any-return, no-untyped-call]
+        full = triples.graph, z, triples.negatives, triples.weights
+        return _FullBatchRanking.apply(*full)  # type: ignore[no-any-return, no-untyped-call]
     users, positives, negatives = (rows.long() for rows in (triples.users, triples.positives, triples.negatives))
     z_users = embedding(users, z)
     margin = row_dot(z_users, embedding(negatives, z)) - row_dot(z_users, embedding(positives, z))
-    return softplus(margin).mean()
+    return _mean(softplus(margin), triples.weights)
+
+
+def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    return losses.mean() if weights is None else torch.dot(losses, weights.to(losses.dtype)) / len(losses)
 
 
 class _FullBatchRanking(torch.autograd.Function):
-    """mean_e softplus(z_u . z_j - z_u . z_i): one SDDMM over the pairs (i, j) of each user, then one SpMM.
+    """mean_e w_e softplus(z_u . z_j - z_u . z_i): one SDDMM over the pairs (i, j) of each user, then one SpMM.
 
-    With c_e = sigma(y_uj - y_ui) / E:  g_u = sum_e c_e (z_j - z_i),  g_i = -sum_e c_e z_u,  g_j = +sum_e c_e z_u.
+    With c_e = w_e sigma(y_uj - y_ui) / E:  g_u = sum_e c_e (z_j - z_i),  g_i = -sum_e c_e z_u,  g_j = +sum_e c_e z_u.
     The item rows are grouped with a counting sort, so that each is summed by one thread in a fixed order.
     """
 
     @staticmethod
-    def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, negatives: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, negatives: Tensor, weights: Tensor | None) -> Tensor:
         n, size = graph.num_users, graph.num_edges
         pairs = torch.stack([graph.edge_items, negatives], dim=1).flatten()  # (2E,) i_0 j_0 i_1 j_1 ...
         ptr = graph.ptr[: n + 1] * 2
@@ -49,11 +58,12 @@ class _FullBatchRanking(torch.autograd.Function):
         scores = pattern.values().view(size, 2)
         margin = scores[:, 1] - scores[:, 0]
         ctx.graph = graph
-        ctx.save_for_backward(z, pairs, ptr, torch.sigmoid(margin) / size)
-        return softplus(margin).mean()
+        coefficients = torch.sigmoid(margin) / size
+        ctx.save_for_backward(z, pairs, ptr, coefficients if weights is None else coefficients.mul_(weights))
+        return _mean(softplus(margin), weights)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
         z, pairs, ptr, coefficients = ctx.saved_tensors
         n = ctx.graph.num_users
         c = coefficients * grads[0]
@@ -62,7 +72,7 @@ class _FullBatchRanking(torch.autograd.Function):
         result = torch.empty_like(z)
         result[:n] = bag_sum(pairs, z, ptr, signed)
         result[n:] = bag_sum(users, z, item_ptr, by_item)
-        return None, result, None
+        return None, result, None, None
 
 
 def group_by_column(ptr: Tensor, columns: Tensor, values: Tensor, num_columns: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,8 +4,8 @@
     L = L_rank + L2 + lambda_cl ( NCE(F[U], C[U]) + NCE(F[I], C[I]) )
 
 F are the final embeddings, C those of the other view, U the distinct users of the batch and I its distinct positive
-items; negatives take no part in NCE. L_rank is a ranking loss on F. L2 is that of the learned embeddings (`losses.l2`),
-or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over the batch's B interactions.
+items; negatives and weights take no part in NCE. L_rank is a ranking loss on F. L2 is that of the learned embeddings
+(`losses.l2`), or SELFRec's on the final ones, l2 (|F[u]| + |F[i]|) / B, Frobenius norms over the batch's interactions.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from torch.nn.functional import embedding
 
 from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import row_dot
+from rankformer.graph.unit_rows import unit_rows
 from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.l2 import batch_l2
 from rankformer.losses.log_sum_exp import weighted_log_sum_exp
@@ -66,16 +66,17 @@ class BatchNodes:
         position = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
         position[distinct] = torch.arange(len(distinct), device=device)
         first, second = len(groups[0]), len(groups[0]) + len(groups[1])
-        placed = Triples(position[members[0]], position[members[1]], position[members[2]])
+        placed = Triples(position[members[0]], position[members[1]], position[members[2]], weights=triples.weights)
         return cls(distinct, placed, slice(0, first), slice(first, second))
 
 
 def contrastive_loss(batch: BatchNodes, views: Views, settings: Any) -> Tensor:
     """Return the loss of a batch: ranking loss, L2 regularization and weighted contrastive loss.
 
-    Of the settings of a contrastive model it reads `loss`, `l2`, `l2_on`, `cl_weight` and `cl_temperature`.
+    Of the settings of a contrastive model it reads `loss` and what that needs, `l2`, `l2_on`, `cl_weight` and
+    `cl_temperature`.
     """
-    loss = RANKING_LOSSES[settings.loss](views.final, batch.triples)
+    loss = RANKING_LOSSES[settings.loss].of(views.final, batch.triples, settings)
     if settings.l2_on == "initial":
         loss = loss + batch_l2(views.table, batch.triples, settings.l2)
     else:
@@ -103,29 +104,9 @@ def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
     negatives. Both get gradients; the length of a row does not matter, and a row of zeros has similarity 0 with all and
     gets no gradient. No (N, N) matrix is ever whole.
     """
-    x: Tensor = _UnitRows.apply(anchors)  # type: ignore[no-untyped-call]
-    y: Tensor = _UnitRows.apply(candidates)  # type: ignore[no-untyped-call]
-    x = x / temperature
+    x, y = unit_rows(anchors) / temperature, unit_rows(candidates)
     denominators = weighted_log_sum_exp(x, y, x.new_full((len(x),), 1 / len(x)), block=_SCORES_AT_ONCE)
     return denominators - torch.dot(x.flatten(), y.flatten()) / len(x)
-
-
-class _UnitRows(torch.autograd.Function):
-    """x = v / |v| row by row, 0 for v = 0; gv = (gx - x (x . gx)) / |v|."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        inverse = torch.where(lengths > 0, 1 / lengths, 0.0)
-        unit = rows * inverse
-        ctx.save_for_backward(unit, inverse)
-        return unit
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        unit, inverse = ctx.saved_tensors
-        along = row_dot(unit, grads[0])[:, None]
-        return grads[0].addcmul(unit, along, value=-1).mul_(inverse)
 
 
 def take_rows(rows: Tensor, nodes: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """L2 regularization: of the embeddings that occur in a batch, and of the other parameters of a network.
 
-batch_l2      lambda / (2B) sum over the B triples of |z0_u|^2 + |z0_i|^2 + |z0_j|^2, z0 the learned embeddings
+batch_l2      lambda / (2B) sum over the B triples of w (|z0_u|^2 + |z0_i|^2 + |z0_j|^2), z0 the learned embeddings and
+              w the weight of the triple
 weight_decay  lambda / 2 times the squared length of all parameters but the table
 """
 
@@ -20,12 +21,18 @@ def batch_l2(table: Tensor, triples: Triples, strength: float) -> Tensor:
     """
     size, graph = len(triples), triples.graph
     if graph is not None:  # no E x d gathers
-        occurrences = graph.degree + torch.bincount(triples.negatives, minlength=graph.num_nodes)
+        scale = 1.0 if triples.weights is None else size / graph.degree[: graph.num_users].sum()
+        drawn = torch.bincount(triples.negatives, triples.weights, minlength=graph.num_nodes)
+        occurrences = graph.degree * scale + drawn
         weights = occurrences.to(table.dtype) * (strength / size)
         return _WeightedSquares.apply(table, weights)  # type: ignore[no-any-return, no-untyped-call]
     rows = (triples.users, triples.positives, triples.negatives)
-    squares = torch.stack([embedding(nodes.long(), table).square().sum() for nodes in rows]).sum()
+    squares = torch.stack([_sum(embedding(nodes.long(), table).square(), triples.weights) for nodes in rows]).sum()
     return (strength / (2 * size)) * squares
+
+
+def _sum(squares: Tensor, weights: Tensor | None) -> Tensor:
+    return squares.sum() if weights is None else torch.dot(squares.sum(1), weights.to(squares.dtype))
 
 
 class _WeightedSquares(torch.autograd.Function):

@@ -2,23 +2,25 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import Parameter, Signature
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.fitting import TrainingData, fit
+from rankformer.runs.fitting import ItemData, TrainingData, fit
+from rankformer.runs.progress import fit_progress
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.explanation import Explanation
 from rankformer.scoring.recommendations import Recommendations
-from rankformer.scoring.recommender import Recommender
+from rankformer.scoring.recommender import ListFilters, Recommender
 from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState
 
@@ -35,8 +37,10 @@ class Model(ABC):
         settings_class: its hyperparameters; their names are the arguments of the constructor.
         deterministic: whether the seed changes nothing but rounding.
         personalized: whether lists differ between users.
-        has_vectors: whether scores are inner products of embeddings.
-        uses_weights: whether the weights of interactions count.
+        has_vectors: whether scores are inner products of embeddings; None where that depends on the members.
+        uses_weights: whether the weights of interactions count; a fit to weighted interactions warns where not.
+        ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
+        fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range
             {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.
     """
@@ -47,8 +51,10 @@ class Model(ABC):
     settings_class: ClassVar[type[ModelSettings]]
     deterministic: ClassVar[bool] = False
     personalized: ClassVar[bool] = True
-    has_vectors: ClassVar[bool] = True
+    has_vectors: ClassVar[bool | None] = True
     uses_weights: ClassVar[bool] = False
+    ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    fidelity: ClassVar[str | None] = None
     search_space: ClassVar[Mapping[str, Any]] = {}
 
     settings: ModelSettings
@@ -109,6 +115,8 @@ class Model(ABC):
         run_folder: str | PathLike[str] | None = None,
         resume: bool = False,
         on_event: Callable[[Event], None] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        verbose: bool | None = None,
     ) -> Self:
         """Learn from the training part and return the model itself.
 
@@ -118,10 +126,31 @@ class Model(ABC):
             run_folder: where training log and checkpoints go; without it nothing is written.
             resume: continue from the checkpoint in `run_folder`, if there is one.
             on_event: called with each event of the training log, for progress displays.
+            choices: what the validation of an earlier fit chose, held fixed: see `refitted`.
+            verbose: whether to show progress; by default in a terminal or a notebook, unless `on_event` is given.
         """
-        folder = Path(run_folder) if run_folder is not None else None
-        self._recommender, self.log = fit(self, train, valid, folder=folder, resume=resume, on_event=on_event)
+        options: dict[str, Any] = {"folder": Path(run_folder) if run_folder is not None else None, "resume": resume}
+        with fit_progress(self.settings, bool(valid), verbose, on_event) as tell:
+            self._recommender, self.log = fit(self, train, valid, **options, on_event=tell, choices=choices)
         return self
+
+    def choices(self) -> dict[str, Any]:
+        """Return what the validation of the fit chose, as JSON can hold it; a fit given these chooses nothing.
+
+        A method that chooses more than its parameters overrides this, and reads `context.choices` in `learn`.
+        """
+        return {}
+
+    def refitted(self, log: TrainingData, **options: Any) -> Self:
+        """Return a model with the same settings learned from other interactions, usually all that are known.
+
+        What validation chose in this model's fit is held fixed, so that no validation part is needed.
+
+        Args:
+            log: interactions to learn from.
+            options: of `fit`.
+        """
+        return type(self)(**self.settings.model_dump()).fit(log, choices=self.choices(), **options)
 
     @property
     def recommender(self) -> Recommender:
@@ -157,9 +186,17 @@ class Model(ABC):
         """Return the score of an item as a sum over a user's history, or a new user's: see `Recommender.explain`."""
         return self.recommender.explain(user, item, history=history)
 
-    def similar_items(self, item: Any, k: int = 10) -> Recommendations:
+    def similar_items(self, item: Any, k: int = 10, **filters: Unpack[ListFilters]) -> Recommendations:
         """Return the k items most similar to a raw item id: see `Recommender.similar_items`."""
-        return self.recommender.similar_items(item, k)
+        return self.recommender.similar_items(item, k, **filters)
+
+    def use_items(self, items: ItemData) -> Self:
+        """Take titles and attributes of items (`rankformer.Items`) into the fitted model, and return the model itself.
+
+        Lists show and filter by them, and items without interactions join by their attributes.
+        """
+        self._recommender = self.recommender.with_items(items)
+        return self
 
     def parameters(self) -> dict[str, Tensor]:
         """Return what was learned, by name; empty for methods that have nothing beyond the scorer."""
@@ -174,24 +211,37 @@ class Model(ABC):
         del graph, state
         return None
 
-    def save(self, folder: str | PathLike[str], *, data: dict[str, Any] | None = None, evaluation: Any = None) -> None:
+    def save(
+        self,
+        folder: str | PathLike[str],
+        *,
+        data: dict[str, Any] | None = None,
+        evaluation: Any = None,
+        known: TrainingData | None = None,
+        refit: dict[str, Any] | None = None,
+    ) -> None:
         """Write the fitted model as a run folder, and remove the checkpoint of its training from it.
 
         Args:
             folder: made if missing; a run already there is replaced.
             data: where the data came from, for the manifest.
             evaluation: an `Evaluation` of the test part, for the manifest.
+            known: every known interaction, which lists leave out; what was fitted by default.
+            refit: for a model that was refitted, what on; `evaluation` is then of the model before that.
         """
         run = Run(
             model=self.name,
             settings=self.settings.hyperparameters(),
             seed=self.seed,
-            recommender=self.recommender,
+            recommender=self.recommender if known is None else replace(self.recommender, known=known),
             parameters=self.parameters(),
             log=self.log,
             data=data or {"train_fingerprint": self.recommender.history.fingerprint},
             metrics=evaluation.metrics if evaluation else {},
+            warm_metrics=evaluation.warm_metrics if evaluation else {},
             protocol=evaluation.protocol.to_dict() if evaluation else {},
+            lists=evaluation.lists if evaluation else None,
+            refit=refit,
         )
         save_run(Path(folder), run)
 

@@ -22,10 +22,14 @@ class ClosedFormSettings(ModelSettings):
 
 
 class ItemWeightSettings(ClosedFormSettings):
-    """What every method has that scores histories by weights between items."""
+    """What every method has that scores histories by weights between items.
+
+    Where interactions have weights, x_ui is the largest weight of u with i ("once"; all scaled to a mean square of 1,
+    so that other hyperparameters keep their meaning), or the sum of these weights ("count"): `interaction_matrix`.
+    """
 
     duplicates: Literal["once", "count"] = "once"
-    """Whether a duplicate interaction counts once, or as often as it occurs."""
+    """Whether a duplicate interaction counts once, or as often as it occurs; weights add up in the same way."""
 
     @property
     def count_duplicates(self) -> bool:

@@ -137,6 +137,7 @@ class DIFFormer(TrainedModel):
     paper = "Wu et al., DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion, ICLR 2023"
     network_class = DIFFormerNetwork
     settings: DIFFormerSettings
+    uses_weights = True
     search_space = {
         "num_layers": {"low": 1, "high": 4},
         "update_weight": {"low": 0.1, "high": 0.9},

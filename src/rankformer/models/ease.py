@@ -64,6 +64,7 @@ class EASE(ClosedFormModel):
     title = "EASE"
     paper = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
     settings: EASESettings
+    uses_weights = True
     deterministic = True
     has_vectors = False
     search_space = {"regularization": {"low": 5.0, "high": 5000.0, "log": True}}

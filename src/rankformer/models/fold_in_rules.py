@@ -17,7 +17,7 @@ def mean_rule(graph: BipartiteGraph, rows: Tensor) -> WeightedSum:
 
 def symmetric_rule(graph: BipartiteGraph, rows: Tensor, own_embedding: bool = False) -> WeightedSum:
     """Return v_u = sum_i rows_i / sqrt(d_u d_i), one symmetric propagation from rows (n+m, d) of all nodes."""
-    shrink = graph.degree[graph.num_users :].clamp(min=1).rsqrt().to(rows.dtype).cpu()
+    shrink = graph.divisor[graph.num_users :].rsqrt().to(rows.dtype).cpu()
     return WeightedSum(_items_of(graph, rows) * shrink[:, None], 0.5, own_embedding)
 
 

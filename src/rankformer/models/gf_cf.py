@@ -44,6 +44,7 @@ class GFCF(ClosedFormModel):
     title = "GF-CF"
     paper = "Shen et al., How Powerful is Graph Convolution for Recommendation?, CIKM 2021"
     settings: GFCFSettings
+    uses_weights = True
     deterministic = True
     has_vectors = False
     search_space = {

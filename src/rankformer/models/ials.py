@@ -12,8 +12,9 @@ a = 1 and c = `weight` on the training interactions, a = 0 and c = 1 on all othe
 (Hu et al.). Each side is solved for in turn by conjugate gradients (`graph.least_squares`). At the end every user is
 solved for exactly from the items: so a new user is embedded by the rule that made the training users.
 
-Departures: Hu et al. have c = 1 + alpha r for a pair seen r times, here r interactions weigh 1 + r (c - 1) and ask for
-the value r c / (1 + r (c - 1)), nearly 1; the number of iterations is fixed.
+An interaction of weight w counts as w duplicates. Departures: Hu et al. have c = 1 + alpha r for a pair seen r times,
+here r interactions weigh 1 + r (c - 1) and ask for the value r c / (1 + r (c - 1)), nearly 1; the number of iterations
+is fixed.
 """
 
 from typing import Any
@@ -54,6 +55,9 @@ class IALS(ClosedFormModel):
     title = "iALS"
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
     settings: IALSSettings
+    fidelity = "iterations"
+    ladder = {"regularization": (0.003, 0.01, 0.03, 0.05), "weight": (10.0, 30.0, 100.0, 300.0)}
+    uses_weights = True
     search_space = {
         "weight": {"low": 10.0, "high": 1000.0, "log": True},
         "regularization": {"low": 0.001, "high": 0.2, "log": True},
@@ -78,5 +82,6 @@ class IALS(ClosedFormModel):
         items = factors[n:].cpu().clone()
         strength, offset = (settings.weight - 1) * settings.regularization, graph.num_items / (settings.weight - 1)
         rule = LeastSquares(items, settings.weight, strength, offset, settings.frequency_exponent)
-        histories = Histories(graph.edge_users.long().cpu(), graph.edge_items.long().cpu() - n, n)
+        weights = None if graph.edge_weights is None else graph.edge_weights.cpu()
+        histories = Histories(graph.edge_users.long().cpu(), graph.edge_items.long().cpu() - n, n, weights)
         return Embeddings(embed(rule, histories).float(), items, rule)

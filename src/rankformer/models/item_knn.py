@@ -23,7 +23,7 @@ from pydantic import Field
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
-from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.bipartite import BipartiteGraph, positive_sums
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.item_matrix import SparseWeights
@@ -54,8 +54,10 @@ class ItemKNN(ClosedFormModel):
     title = "Item-kNN"
     paper = "Sarwar et al., Item-based Collaborative Filtering Recommendation Algorithms, WWW 2001"
     settings: ItemKNNSettings
+    uses_weights = True
     deterministic = True
     has_vectors = False
+    ladder = {"neighbours": (20, 100, 500), "user_power": (0.0, 0.5, 1.0), "shrinkage": (0.0, 10.0, 50.0)}
     search_space = {
         "neighbours": {"low": 10, "high": 500, "log": True},
         "shrinkage": {"low": 1.0, "high": 500.0, "log": True},
@@ -78,7 +80,7 @@ class _Similarities(ScoreMatrix):
     """Scores items for items, so that the search for a user's best items finds an item's neighbours too."""
 
     def __init__(self, x: csr_array, settings: ItemKNNSettings) -> None:
-        sizes = np.maximum(x.sum(axis=1), 1).astype(np.float64)
+        sizes = positive_sums(x, 1).astype(np.float64)
         self.left = (diags_array(sizes**-settings.user_power) @ x).T.tocsr()  # (m, n)
         self.right = x.astype(np.float64)
         self.shrinkage = settings.shrinkage

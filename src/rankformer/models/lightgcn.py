@@ -29,7 +29,15 @@ from rankformer.training.settings import RankingSettings
 
 
 class LightGCNSettings(
-    RankingSettings, defaults={"epochs": 600, "learning_rate": 0.05, "schedule": "cosine", "l2": 5e-3}
+    RankingSettings,
+    defaults={
+        "epochs": 100,
+        "learning_rate": 0.05,
+        "schedule": "cosine",
+        "validate_every": 10,
+        "l2": 5e-3,
+        "initialization": "least-squares",
+    },
 ):
     """Hyperparameters of LightGCN; the defaults were chosen on validation (experiments/LOG.md)."""
 
@@ -70,6 +78,8 @@ class LightGCN(TrainedModel):
     paper = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation, SIGIR 2020"
     network_class = LightGCNNetwork
     settings: LightGCNSettings
+    ladder = {"l2": (5e-4, 5e-3), "num_layers": (2, 3)}
+    uses_weights = True
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}
 
     @TrainedModel.takes(LightGCNSettings)

@@ -52,6 +52,7 @@ class MatrixFactorization(TrainedModel):
     paper = "Rendle et al., BPR: Bayesian Personalized Ranking from Implicit Feedback, UAI 2009"
     network_class = MatrixFactorizationNetwork
     settings: MatrixFactorizationSettings
+    uses_weights = True
     search_space = WIDE_RANGES
 
     @TrainedModel.takes(MatrixFactorizationSettings)

@@ -1,6 +1,6 @@
 """Popularity: every user gets the items with the most training interactions.
 
-    y_ui = |{training interactions of item i}|,   ties by lower item index
+    y_ui = |{training interactions of item i}|, or the sum of their weights,   ties by lower item index
 
 Nothing is learned. It tests an evaluator by a known answer, and is the baseline every method must beat.
 """
@@ -29,6 +29,7 @@ class Popularity(ClosedFormModel):
     title = "Popularity"
     paper = "none: the most frequent items of the training part"
     settings: PopularitySettings
+    uses_weights = True
     deterministic = True
     personalized = False
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import neighbour_means
 from rankformer.layers.rank_attention import RankAttention
-from rankformer.layers.rank_weights import RankWeights
+from rankformer.layers.rank_weights import Curvature, RankWeights
+from rankformer.layers.softmax_attention import SoftmaxAttention
 from rankformer.models.fold_in_rules import mean_rule, rank_rule
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import RankFoldIn
@@ -47,8 +48,16 @@ class RankformerSettings(
     """Whether similarity is in the weights (off: LightGCN's uniform ones)."""
     benchmark: bool = True
     """Whether the benchmarks b+ and b- are in the weights."""
+    curvature: Curvature = 1
+    """Sign of the similarity in the weights: 1 (Eq. 6), 0 (none), or -1, that of the second-order expansion of BPR."""
     normalize: bool = True
     """Whether the sums are divided by C (Eq. 8)."""
+    layer: Literal["rank", "softmax"] = "rank"
+    """What a layer is a gradient step of: the paper's objective, or a softmax over sampled items and users."""
+    layer_temperature: float = Field(default=0.5, gt=0)
+    """Temperature of a softmax layer."""
+    layer_samples: int = Field(default=512, ge=1)
+    """Items, and users, that a softmax layer pushes away from."""
     activations: Activations = "float32"
     """What is kept of each layer for the backward pass: its output, that rounded to bfloat16, or only some of them."""
 
@@ -65,7 +74,14 @@ class RankformerSettings(
             alpha=self.alpha,
             negatives=self.negatives,
             normalize=self.normalize,
+            curvature=self.curvature,
         )
+
+    def make_layer(self) -> nn.Module:
+        """Return a layer of the kind that these settings choose."""
+        if self.layer == "softmax":
+            return SoftmaxAttention(self.tau, self.layer_temperature, self.layer_samples)
+        return RankAttention(self.tau, self.rank_weights())
 
 
 class RankformerNetwork(RankingNetwork):
@@ -75,15 +91,16 @@ class RankformerNetwork(RankingNetwork):
 
     def __init__(self, num_users: int, num_items: int, settings: RankformerSettings) -> None:
         super().__init__(num_users, num_items, settings)
-        weights = settings.rank_weights()
-        self.layers = nn.ModuleList(RankAttention(settings.tau, weights) for _ in range(settings.num_layers))
+        self.layers = nn.ModuleList(settings.make_layer() for _ in range(settings.num_layers))
         self.activations = settings.activations
 
     def propagate(self, graph: BipartiteGraph) -> Tensor:
         steps = [partial(step, graph) for step in (neighbour_means, *self.layers)]
         return apply_layers(steps, self.table, self.activations)
 
-    def fold_in(self, graph: BipartiteGraph) -> RankFoldIn:
+    def fold_in(self, graph: BipartiteGraph) -> RankFoldIn | None:
+        if not all(isinstance(layer, RankAttention) for layer in self.layers):
+            return None
         warm_up = mean_rule(graph, self.table)
         return rank_rule(graph, warm_up, neighbour_means(graph, self.table), self.layers)
 
@@ -99,6 +116,7 @@ class Rankformer(TrainedModel):
     paper = "Chen et al., Rankformer: A Graph Transformer for Recommendation based on Ranking Objective, WWW 2025"
     network_class = RankformerNetwork
     settings: RankformerSettings
+    uses_weights = True
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.1, "high": 0.9},

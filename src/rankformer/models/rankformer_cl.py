@@ -97,6 +97,7 @@ class RankformerCL(TrainedModel):
     paper = Rankformer.paper
     network_class = RankformerCLNetwork
     settings: RankformerCLSettings
+    uses_weights = True
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.05, "high": 0.9},

@@ -15,11 +15,13 @@ from rankformer.runs.saved import load_run
 
 # The order of these imports is the order of every listing.
 # isort: off
+from rankformer.models.blend import Blend as Blend
 from rankformer.models.rankformer import Rankformer as Rankformer
 from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
 from rankformer.models.lightgcn import LightGCN as LightGCN
 from rankformer.models.xsimgcl import XSimGCL as XSimGCL
 from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from rankformer.models.topkgat import TopKGAT as TopKGAT
 from rankformer.models.dualvae import DualVAE as DualVAE
 from rankformer.models.difformer import DIFFormer as DIFFormer
 from rankformer.models.sgformer import SGFormer as SGFormer
@@ -28,6 +30,7 @@ from rankformer.models.mgformer import MGFormer as MGFormer
 from rankformer.models.nodeformer import NodeFormer as NodeFormer
 from rankformer.models.item_knn import ItemKNN as ItemKNN
 from rankformer.models.rp3beta import RP3Beta as RP3Beta
+from rankformer.models.slim import SLIM as SLIM
 from rankformer.models.ease import EASE as EASE
 from rankformer.models.ials import IALS as IALS
 from rankformer.models.gf_cf import GFCF as GFCF

@@ -20,7 +20,7 @@ from pydantic import Field
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
-from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.bipartite import BipartiteGraph, positive_sums
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.item_matrix import SparseWeights
@@ -49,6 +49,7 @@ class RP3Beta(ClosedFormModel):
     title = "RP3beta"
     paper = "Paudel et al., Updatable, Accurate, Diverse, and Scalable Recommendations, TiiS 2017"
     settings: RP3BetaSettings
+    uses_weights = True
     deterministic = True
     has_vectors = False
     search_space = {
@@ -80,7 +81,7 @@ class _Walk(ScoreMatrix):
 
     def __init__(self, pairs: csr_array, settings: RP3BetaSettings) -> None:
         alpha = settings.walk_exponent
-        d_users, d_items = (np.maximum(pairs.sum(axis=axis), 1).astype(np.float64) for axis in (1, 0))
+        d_users, d_items = (positive_sums(pairs, axis).astype(np.float64) for axis in (1, 0))
         powered = pairs.astype(np.float64).power(alpha)
         self.to_users = (powered @ diags_array(d_items**-alpha)).T.tocsr()  # (m, n) P_iu
         self.to_items = (

@@ -157,6 +157,7 @@ class SGFormer(TrainedModel):
     paper = "Wu et al., SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations, NeurIPS 2023"
     network_class = SGFormerNetwork
     settings: SGFormerSettings
+    uses_weights = True
     search_space = {
         "graph_layers": {"low": 1, "high": 4},
         "graph_weight": {"low": 0.1, "high": 0.9},

@@ -1,6 +1,6 @@
 """`TrainedModel`: a model whose network is trained by the one training loop."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from rankformer.errors import RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
+from rankformer.runs.training_log import history_of
 from rankformer.scoring.base import Scorer
 from rankformer.training.context import FitContext, TrainingState
 from rankformer.training.network import Network
@@ -25,6 +26,7 @@ class TrainedModel(Model):
     network_class: ClassVar[type[Network]]
     settings_class: ClassVar[type[TrainingSettings]]
     settings: TrainingSettings
+    fidelity = "epochs"
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         """Return the scorer of the best validation, or of the last epoch without a validation part."""
@@ -44,7 +46,11 @@ class TrainedModel(Model):
         network = self.network_class(graph.num_users, graph.num_items, self.settings)
         network.load_state_dict(best)
         with torch.no_grad():
-            return network.to(self.device).scorer(graph)
+            return network.to(self.device).final_scorer(graph)
+
+    def choices(self) -> dict[str, Any]:
+        """Return the number of epochs until the best validation."""
+        return {"epochs": history_of(self.log).best_epoch}
 
     def parameters(self) -> dict[str, Tensor]:
         return dict(self.network.state_dict())

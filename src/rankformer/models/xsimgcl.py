@@ -117,6 +117,7 @@ class XSimGCL(TrainedModel):
     paper = "Yu et al., XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Recommendation, TKDE 2023"
     network_class = XSimGCLNetwork
     settings: XSimGCLSettings
+    uses_weights = True
     search_space = {"num_layers": {"low": 1, "high": 3}, **CONTRASTIVE_SPACE}
 
     @TrainedModel.takes(XSimGCLSettings)

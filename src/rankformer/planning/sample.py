@@ -25,6 +25,6 @@ def smaller(train: Interactions, valid: Interactions, size: int, seed: int = 0) 
     def mapped(log: Interactions) -> Interactions:
         kept = log.rows(user_of[log.users] >= 0)
         users, items = user_of[kept.users], item_of[kept.items]
-        return Interactions.from_indices(users, items, num_users, num_items, weights=kept.weights, name=log.name)
+        return Interactions.from_indices(users, items, num_users, num_items, weights=kept.confidence, name=log.name)
 
     return mapped(train), mapped(valid)

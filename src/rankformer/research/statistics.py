@@ -1,22 +1,12 @@
-"""The seeds of one row put together, paired tests between rows, and numbers as text.
+"""The seeds of one row put together, and numbers as text; `evaluation.comparison` has the paired tests between rows."""
 
-The test is a paired t-test over users: each user's value under one method less the same user's value under the other,
-after the mean over seeds. What is claimed is a difference of means over users, and that is what this test is about;
-with thousands of users the mean is close to normal however skewed the values are. Wilcoxon's signed ranks would test
-another question (are the non-zero differences symmetric about 0?) and leave out the many users for whom both methods
-score the same. Users are the sample: the test says nothing of other splits or datasets.
-"""
-
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
-from rankformer.errors import DataError
 from rankformer.research.published import NDCG, Score
 from rankformer.research.results import Computation, Result, Results, unpack
 
@@ -89,32 +79,6 @@ def rows_of(dataset: str, rows: Rows) -> dict[str, Row]:
     return {key[1]: row for key, row in rows.items() if key[0] == dataset and row.seeds}
 
 
-class PairedTest(NamedTuple):
-    """A paired t-test: mean of first less second, its 95% confidence interval, the statistic and two-sided p-value."""
-
-    users: int
-    difference: float
-    low: float
-    high: float
-    t: float
-    p: float
-
-
-def paired_test(first: NDArray[np.float64], second: NDArray[np.float64]) -> PairedTest:
-    """Return the paired t-test of two methods' per-user values, in the same order of users."""
-    if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
-        raise DataError(f"a paired test needs the same two or more users; found {first.shape} and {second.shape}")
-    gaps = first - second
-    n, mean = len(gaps), float(gaps.mean())
-    error = float(gaps.std(ddof=1)) / math.sqrt(n)
-    if error == 0:
-        same = mean == 0
-        return PairedTest(n, mean, mean, mean, 0.0 if same else math.copysign(1e300, mean), 1.0 if same else 0.0)
-    t = mean / error
-    reach = float(stdtrit(n - 1, 0.975)) * error
-    return PairedTest(n, mean, mean - reach, mean + reach, t, 2 * float(stdtr(n - 1, -abs(t))))
-
-
 def shown(value: Spread | float | None) -> str:
     """Return a spread or a score as text, a dash for none."""
     return MISSING if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -133,8 +97,3 @@ def seconds(value: float | None) -> str:
     if value is None:
         return MISSING
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
-
-
-def p_value(p: float) -> str:
-    """Return a p-value as text."""
-    return f"{p:.1e}" if p < 0.001 else f"{p:.3f}"

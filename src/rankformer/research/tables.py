@@ -1,13 +1,14 @@
 """table-comparison, table-runtime and table-ablation: rows of trainings beside the paper's numbers.
 
 The first two show the same trainings of every method: quality, with a test of each claimed improvement, and seconds.
-The third has Rankformer with one term of its weights removed at a time, and its relatives of Table 1.
+The third has Rankformer with one term of its weights removed at a time, its relatives of Table 1, and other layers.
 """
 
 import shlex
 from collections.abc import Callable
 from typing import Any
 
+from rankformer.evaluation.comparison import p_value, paired_test
 from rankformer.models.registry import model_class
 from rankformer.research import published
 from rankformer.research.content import Content, Table
@@ -19,8 +20,6 @@ from rankformer.research.statistics import (
     Plan,
     Row,
     Rows,
-    p_value,
-    paired_test,
     rows_of,
     score_columns,
     seconds,
@@ -53,7 +52,13 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "GAT": {"negatives": "none", "benchmark": False, "alpha": 0.0},
     "Transformer": {"negatives": "pull", "benchmark": False, "alpha": 0.0},
 }
-ALL = VARIANTS | RELATIVES
+# What the paper leaves open: the sign of the layer's curvature, and a layer for another objective.
+BEYOND: dict[str, dict[str, Any]] = {
+    "no curvature": {"curvature": 0},
+    "curvature of BPR": {"curvature": -1},
+    "softmax layer": {"layer": "softmax"},
+}
+ALL = VARIANTS | RELATIVES | BEYOND
 
 
 def plan_comparison(request: Request) -> Plan:

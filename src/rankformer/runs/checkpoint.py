@@ -22,11 +22,16 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from rankformer.errors import RunFolderError
-from rankformer.files import sha256_of, write_bytes_atomic
+from rankformer.files import LOCK, sha256_of, write_bytes_atomic
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
+from rankformer.runs.training_log import LOG
 
 LATEST = "latest.json"
-_OURS = re.compile(r"latest\.json|epoch-\d{8}\.safetensors|\.(latest\.json|epoch-\d{8}\.safetensors)\..*\.tmp")
+CHECKPOINT = "checkpoint"  # the folder of a training's checkpoint, in that of its run
+REFIT = "refit"  # a folder inside that of the checkpoint: training log and checkpoint of the refit
+_NAMES = r"latest\.json|epoch-\d{8}\.safetensors"
+_OURS = re.compile(rf"{_NAMES}|\.({_NAMES})\..*\.tmp")
+_OF_REFIT = re.compile(rf"{re.escape(LOCK)}|{re.escape(LOG)}|\.{re.escape(LOG)}\..*\.tmp")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,9 @@ class CheckpointStore:
     def save(self, epoch: int, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint; the previous one is removed only after the new one counts."""
         target = self.folder / f"epoch-{epoch:08d}.safetensors"
+        while target.exists():  # saved twice in one epoch: what the index names is never written over
+            epoch += 1
+            target = self.folder / f"epoch-{epoch:08d}.safetensors"
         data = tensors_to_bytes({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
         digest = hashlib.sha256(data).hexdigest()
         write_bytes_atomic(target, data)
@@ -124,11 +132,22 @@ def checkpoint_epoch(folder: Path) -> int | None:
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove the files of a checkpoint, and the folder when nothing else is in it; the pointer goes first."""
+    """Remove the files of a checkpoint, and the folder when nothing else is in it; those of the refit go first.
+
+    The index goes last: without it, what a kill leaves could not be told from the files of someone else.
+    """
     if not folder.is_dir() or folder.is_symlink():
         return
-    for path in sorted(folder.iterdir(), key=lambda path: path.name != LATEST):
-        if _OURS.fullmatch(path.name) and path.is_file():
+    remove_checkpoint(folder / REFIT / CHECKPOINT)
+    _remove(folder / REFIT, _OF_REFIT)
+    _remove(folder, _OURS)
+
+
+def _remove(folder: Path, ours: re.Pattern[str]) -> None:
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == LATEST):
+        if ours.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()

@@ -19,7 +19,7 @@ from rankformer.errors import ConfigError
 from rankformer.files import write_bytes_atomic
 from rankformer.settings import ModelSettings
 
-DEFAULT_MODEL = "rankformer"
+DEFAULT_MODEL = "blend"
 _KEYS = {"model": str, "seed": int, "settings": dict, "data": dict}
 _WORDS = {str: "a string", int: "an integer", dict: "a table"}
 
@@ -61,9 +61,9 @@ def write_configuration(
         comment: lines of text to put at the top.
     """
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
-    lines.append(f"model = {_toml(model)}")
+    lines.append(f"model = {toml_value(model)}")
     lines += [] if seed is None else [f"seed = {seed}"]
-    lines += ["", "[settings]", *(f"{name} = {_toml(value)}" for name, value in settings.items())]
+    lines += ["", "[settings]", *(f"{name} = {toml_value(value)}" for name, value in settings.items())]
     write_bytes_atomic(path, ("\n".join(lines) + "\n").encode())
 
 
@@ -119,10 +119,13 @@ def _check_data_table(path: Path, table: dict[str, Any]) -> None:
         raise ConfigError(f"{path}: [data] {error}") from error
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """Return a value as TOML writes it."""
     if value is None:
         return '"none"'
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{toml_value(key)} = {toml_value(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+        return f"[{', '.join(map(toml_value, value))}]"
+    # JSON's strings are TOML's, but for one control character that TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,16 +1,20 @@
 """Fit a model: validation, training log and checkpoints put around what the model learns."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions
-from rankformer.errors import RunFolderError
+from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.items import Items
+from rankformer.errors import IgnoredWeightsWarning, RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
-from rankformer.evaluation.validator import make_validator
+from rankformer.evaluation.validator import make_validator, make_weigher
 from rankformer.files import locked
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
@@ -23,12 +27,14 @@ from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState
 
 TrainingData = Interactions  # what models learn from
+ItemData = Items  # what models may be told about items
 
 
 class Learner(Protocol):
     """A model as fitting sees it: `rankformer.models.base.Model` is one, and documents each part."""
 
     name: ClassVar[str]
+    uses_weights: ClassVar[bool]
     device: torch.device
     log: list[Event]
 
@@ -44,7 +50,15 @@ class Learner(Protocol):
     @property
     def save(self) -> Callable[..., None]: ...
 
+    @property
+    def use_items(self) -> Callable[[Items], Any]: ...
+
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer: ...
+
+    def choices(self) -> dict[str, Any]: ...
+
+    @property
+    def refitted(self) -> Callable[..., Any]: ...
 
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None: ...
 
@@ -68,9 +82,11 @@ def fit(
     folder: Path | None = None,
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
+    choices: Mapping[str, Any] | None = None,
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
-    valid = valid if valid is not None and len(valid) else None
+    note_weights(model, train)
+    train, valid = counted(model, train), valid if valid is not None and len(valid) else None
     metric = getattr(model.settings, "metric", "ndcg@20")
     parse_metrics(metric)  # a mistake is found before the work, not after it
     with nullcontext() if folder is None else locked(folder):
@@ -79,7 +95,8 @@ def fit(
             check_ours(folder)
             if is_run(folder):
                 raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it")
-            store = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid))
+            chosen = {} if choices is None else {"choices": dict(choices)}
+            store = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid) | chosen)
             if not resume:
                 remove_checkpoint(store.folder)
             found = store.load()
@@ -90,9 +107,35 @@ def fit(
             log.rewind(state.numbers["log_events"] if state else 0)
             checkpoints = _Checkpoints(store, log)
         validate = None if valid is None else make_validator(train, valid, metric)
-        graph = BipartiteGraph.from_interactions(train, model.device)
-        scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state)).cpu()
-    return Recommender(scorer, train.user_ids, train.item_ids, train), log.events
+        weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
+        graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
+        scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()
+    known = train if valid is None else Parts(train, valid, valid.rows(np.zeros(0, dtype=np.int64))).whole
+    return Recommender(scorer, train.user_ids, train.item_ids, train, known=known), log.events
+
+
+def counted(model: Learner, train: TrainingData) -> TrainingData:
+    """Return the training interactions with what each counts in this model as its weight, None where all count 1.
+
+    So the history of a run has weights if its scorer was made with them.
+    """
+    weights = train.confidence if model.uses_weights else None
+    if weights is train.weights and train.half_life is None:
+        return train  # whose fingerprint is perhaps known
+    return replace(train, weights=weights, half_life=None)
+
+
+def note_weights(model: Learner, train: TrainingData) -> str | None:
+    """Return one line on the weights that a model will use, None where there are none; warn if it cannot use them."""
+    weights = train.confidence
+    if weights is None or not len(weights):
+        return None
+    found = f"weights from {weights.min():.3g} to {weights.max():.3g}"
+    if model.uses_weights:
+        return f"{found} count in {model.name}"
+    line = f"{found} are ignored by {model.name}: it counts every interaction alike"
+    warnings.warn(line, IgnoredWeightsWarning, stacklevel=4)
+    return None
 
 
 def identity_of(model: Learner, **parts: Interactions | None) -> dict[str, Any]:

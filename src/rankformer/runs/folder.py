@@ -8,8 +8,8 @@ from pathlib import Path
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, locked
-from rankformer.runs.checkpoint import check_identity, checkpoint_epoch
-from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.checkpoint import REFIT, check_identity, checkpoint_epoch
+from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import MANIFEST, is_run, read_manifest
 from rankformer.runs.ownership import CHECKPOINT, TRAINING, check_ours, other_files, remove_files, sweep
 
@@ -75,16 +75,18 @@ class RunFolder:
             )
         return state
 
-    def check_finished(self, model: Learner, parts: Parts) -> None:
-        """Refuse to take a finished run for the requested one: other model, settings, seed or data."""
+    def check_finished(self, model: Learner, parts: Parts, refit: bool | None = None) -> None:
+        """Refuse to take a finished run for the requested one: other model, settings, seed, data or refit if given."""
         manifest = read_manifest(self.path)
         wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then
             found["settings"] = type(model.settings)(**found["settings"]).hyperparameters()
-        known = {"fingerprint": parts.fingerprint, "train_fingerprint": parts.train.fingerprint}
+        known = {"fingerprint": parts.fingerprint, "train_fingerprint": counted(model, parts.train).fingerprint}
         said = next((key for key in known if key in manifest["data"]), None)
         if said is not None:
             found["data"], wanted["data"] = manifest["data"][said], known[said]
+        if refit is not None:
+            wanted["refit"], found["refit"] = refit, "refit" in manifest
         check_identity(self.path / MANIFEST, wanted, found)
 
     def clear(self) -> None:
@@ -94,3 +96,8 @@ class RunFolder:
     def checkpoint_epoch(self) -> int | None:
         """Return the epoch that the training can be resumed from, None without a checkpoint."""
         return checkpoint_epoch(self.checkpoint)
+
+    @property
+    def is_refitting(self) -> bool:
+        """Whether the training stopped during its refit."""
+        return (self.checkpoint / REFIT).is_dir()

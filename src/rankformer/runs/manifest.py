@@ -14,12 +14,14 @@ VERSION = 2
 MANIFEST = "manifest.json"
 TENSORS = "embeddings.safetensors"
 FILES = (TENSORS, "users.parquet", "items.parquet", "history.parquet", "log.jsonl")
-MOST = 1e38  # magnitude of numbers, about what a 32-bit float can hold
+EVALUATION = "evaluation.parquet"  # only where something was evaluated
 STAGED = ".staged"  # a whole new run, whose files are being moved to where the old ones are
+MOST = 1e38  # magnitude of numbers, about what a 32-bit float can hold
 
 
 _Text = Annotated[str, Field(max_length=1000)]
 _Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def _bounded(value: Any, depth: int = 0) -> Any:
@@ -42,19 +44,30 @@ class FileEntry(BaseModel, strict=True):
     """What the manifest says of another file."""
 
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    size: Annotated[int, Field(ge=0, lt=2**63)]
+    size: _Count
+
+
+class RefitEntry(BaseModel, strict=True, extra="allow"):
+    """What the manifest says of a refit; the rest is what validation chose, as the method says it."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_bounded)]]
+    interactions: _Count
+    seconds: _Number = 0.0
+    epochs: _Count | None = None
 
 
 class Manifest(BaseModel, strict=True):
     """The one schema of a manifest; what it does not name is ignored."""
 
     model: _Text
-    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    seed: _Count
     created: _Text = ""
     settings: _Record
     versions: dict[_Text, _Text]
     data: _Record
     metrics: dict[_Text, _Number | None]
+    warm_metrics: dict[_Text, _Number | None] = {}
+    refit: RefitEntry | None = None
     protocol: _Record
     scorer: _Record
     files: dict[_Text, FileEntry]

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, sync_folder
-from rankformer.runs.checkpoint import is_checkpoint, remove_checkpoint
-from rankformer.runs.manifest import FILES, MANIFEST, STAGED, is_run, read_manifest
+from rankformer.runs.checkpoint import CHECKPOINT, REFIT, is_checkpoint, remove_checkpoint
+from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, STAGED, is_run, read_manifest
 from rankformer.runs.training_log import LOG, is_training_log
 
-CHECKPOINT = "checkpoint"
 TRAINING = ".training"  # checkpoint and log of a training whose run will replace the one in the folder
-_RUN = (*FILES, MANIFEST)
+_RUN = (*FILES, EVALUATION, MANIFEST)
 _TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, _RUN))})\..*\.tmp")
 
 
@@ -27,13 +26,17 @@ def check_ours(folder: Path) -> None:
     Raises:
         RunFolderError: the message names the file.
     """
-    for name in (*_RUN, CHECKPOINT, TRAINING, STAGED, f"{STAGED}.tmp"):
+    for name in (*_RUN, CHECKPOINT, f"{CHECKPOINT}/{REFIT}", TRAINING, STAGED, f"{STAGED}.tmp"):
         if (folder / name).is_symlink():
             raise RunFolderError(f"{folder / name} is a symbolic link; remove it, or choose another folder")
     if (folder / CHECKPOINT).exists() and not is_checkpoint(folder / CHECKPOINT):
         raise _foreign(folder / CHECKPOINT, "a checkpoint of a training")
+    if (folder / CHECKPOINT / REFIT).exists():
+        check_ours(folder / CHECKPOINT / REFIT)
     if is_run(folder):
-        read_manifest(folder)
+        listed = read_manifest(folder)["files"]
+        if EVALUATION not in listed and (folder / EVALUATION).exists() and not (folder / STAGED).exists():
+            raise _foreign(folder / EVALUATION, f"a file of the run, whose {MANIFEST} does not list it")
         return
     for name in _RUN:
         if (folder / name).exists() and not (name == LOG and is_training_log(folder / LOG)):
@@ -54,6 +57,8 @@ def put_in_place(folder: Path) -> None:
     staged = folder / STAGED
     if not staged.is_dir():
         return
+    if (staged / MANIFEST).is_file() and EVALUATION not in read_manifest(folder)["files"]:
+        (folder / EVALUATION).unlink(missing_ok=True)  # of the older run
     for name in _RUN:
         with suppress(FileNotFoundError):
             os.replace(staged / name, folder / name)
@@ -75,7 +80,7 @@ def remove_files(folder: Path) -> None:
     """Remove the files of a run or training from a folder of ours, and the folder when nothing else is in it."""
     if not folder.is_dir() or folder.is_symlink():
         return
-    for name in (MANIFEST, *FILES):
+    for name in (MANIFEST, *FILES, EVALUATION):
         (folder / name).unlink(missing_ok=True)
     _remove_temporaries(folder)
     remove_checkpoint(folder / CHECKPOINT)

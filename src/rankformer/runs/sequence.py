@@ -1,5 +1,6 @@
-"""The sequence fit, evaluate, save: what `train`, `demo`, `tune` and the experiments all call."""
+"""The sequence fit, evaluate, refit, save: what `train`, `demo`, `tune` and the experiments all call."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -8,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from rankformer.data.interactions import Parts
+from rankformer.data.items import Items
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
-from rankformer.runs.fitting import Learner, identity_of
+from rankformer.runs.checkpoint import REFIT, CheckpointStore, remove_checkpoint
+from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import is_run
+from rankformer.runs.ownership import CHECKPOINT
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
 from rankformer.scoring.recommender import Recommender
 from rankformer.training.context import Event, TrainingState
@@ -65,13 +68,13 @@ def fit_and_evaluate(
     failure, recommender = None, None
     try:
         try:
-            model.fit(parts.train, parts.valid, run_folder=folder, resume=resume, on_event=on_event)
+            model.fit(parts.train, parts.valid, run_folder=folder, resume=resume, on_event=on_event, verbose=False)
         except (RunFolderError, JSONDecodeError):
             if folder is None or is_run(folder) or not (restart_if_damaged and resume):
                 raise
-            remove_checkpoint(folder / "checkpoint")
+            remove_checkpoint(folder / CHECKPOINT)
             (folder / LOG).unlink(missing_ok=True)
-            model.fit(parts.train, parts.valid, run_folder=folder, on_event=on_event)
+            model.fit(parts.train, parts.valid, run_folder=folder, on_event=on_event, verbose=False)
         recommender, log = model.recommender, model.log
     except TrainingError as error:
         if not keep_best_on_failure:
@@ -93,20 +96,39 @@ def train_run(
     folder: Path,
     training_folder: Path | None = None,
     *,
+    items: Items | None = None,
     resume: bool = False,
+    refit: bool = False,
     on_event: Callable[[Event], None] | None = None,
     stage: Stage = lambda name: nullcontext(),
 ) -> tuple[Outcome, dict[str, Any]]:
-    """Fit, evaluate and save a run; return its outcome and the description of its data in the manifest.
+    """Fit, evaluate, refit if asked to, and save a run; return its outcome and what the manifest says of its data.
 
-    Training log and checkpoints go to `training_folder` while it trains, the folder of the run by default.
+    A refit learns again from all parts, with what validation chose held fixed. What is saved is the refitted model with
+    the metrics of the one before; the outcome and `model` stay those before. Its events have those choices under
+    `refit`. Resuming takes the finished fit from its last checkpoint and continues the refit from its own. Titles and
+    attributes of `items` are kept in the run. Training logs and checkpoints go to `training_folder` while it trains,
+    the folder of the run by default.
     """
-    outcome = fit_and_evaluate(
-        model, parts, folder=training_folder or folder, resume=resume, on_event=on_event, stage=stage
-    )
-    data = describe_data(source, parts)
+    work = training_folder or folder
+    outcome = fit_and_evaluate(model, parts, folder=work, resume=resume, on_event=on_event, stage=stage)
+    data, whole, final, said = describe_data(source, parts), parts.whole, model, None
+    if refit and len(whole) > len(parts.train):
+        started, choices = time.perf_counter(), model.choices()
+
+        def tell(event: Event) -> None:
+            if on_event is not None:
+                on_event({**event, "refit": choices})
+
+        final = model.refitted(whole, run_folder=work / CHECKPOINT / REFIT, resume=resume, on_event=tell)
+        final.log = model.log
+        seconds = round(time.perf_counter() - started, 3)
+        said = {"interactions": len(whole), **choices, "seconds": seconds, "metrics": "before the refit"}
+    if items is not None:
+        with stage("items"):
+            final.use_items(items)
     with stage("saving"):
-        model.save(folder, data=data, evaluation=outcome.evaluation)
+        final.save(folder, data=data, evaluation=outcome.evaluation, known=whole, refit=said)
     return outcome, data
 
 
@@ -126,12 +148,12 @@ def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
 
 def _best_so_far(model: Learner, parts: Parts, folder: Path) -> Recommender | None:
     """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
-    valid = parts.valid if len(parts.valid) else None
-    found = CheckpointStore(folder / "checkpoint", identity_of(model, train=parts.train, valid=valid)).load()
+    valid, train = parts.valid if len(parts.valid) else None, counted(model, parts.train)
+    found = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid)).load()
     if found is None:
         return None
-    graph = BipartiteGraph.from_interactions(parts.train, model.device)
+    graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
     scorer = model.best_scorer(graph, TrainingState(*found))
     if scorer is None:
         return None
-    return Recommender(scorer.cpu(), parts.train.user_ids, parts.train.item_ids, parts.train)
+    return Recommender(scorer.cpu(), train.user_ids, train.item_ids, train)

@@ -8,7 +8,7 @@ numbers, so that a run folder can hold it.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.scoring.histories import Histories
+
+if TYPE_CHECKING:
+    from rankformer.scoring.embeddings import Embeddings
 
 MOST = 1e15  # magnitude of the numbers of a scorer
 
@@ -52,6 +55,7 @@ class Contributions(NamedTuple):
     items: NDArray[np.float64]  # (h,) contribution of each entry of the history
     user: float  # contribution of the user's own learned embedding; 0 for methods and users without one
     overall: float  # global contribution, of everything else
+    members: Mapping[str, float] | None = None  # the same score as a sum over the methods of a blend
 
 
 class Scorer(ScoreMatrix):
@@ -104,6 +108,19 @@ class Scorer(ScoreMatrix):
             "this model's scores are not a sum over a user's history, so they cannot be explained; "
             "train a method that builds users from items, such as rankformer or lightgcn"
         )
+
+    def as_embeddings(self) -> "Embeddings":
+        """Return the same scores as inner products of vectors.
+
+        Raises:
+            NotSupportedError: they are none.
+        """
+        raise NotSupportedError(f"{type(self).__name__} scores without embeddings; this needs embeddings")
+
+    @property
+    def left_out_of_fold_in(self) -> tuple[str, ...]:
+        """The members of a blend that `for_histories` leaves out, since they cannot score new users."""
+        return ()
 
     def similarities(self, item: int) -> Tensor:
         """Return how similar each item is to one item, (m,); -inf where an item is similar to nothing."""

@@ -78,6 +78,9 @@ class Embeddings(Scorer):
         score = float(self.users[user].double() @ target)
         return Contributions(score, items, score - folded if self.fold_in.own_embedding else 0.0, overall)
 
+    def as_embeddings(self) -> "Embeddings":
+        return self
+
     def similarities(self, item: int) -> Tensor:
         """Return the cosine of each item with one; a zero embedding is similar to nothing."""
         units = self._unit_items

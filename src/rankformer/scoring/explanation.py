@@ -1,7 +1,10 @@
 """Why an item was scored as it was: the score as an exact sum over the user's history."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
+
+from rankformer.scoring.html import html_table
 
 
 class IndexedExplanation(NamedTuple):
@@ -12,6 +15,7 @@ class IndexedExplanation(NamedTuple):
     contributions: list[float]  # of each of them
     user_contribution: float
     global_contribution: float
+    members: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Explanation:
         reasons: the items of the history, the largest contribution first.
         user_contribution: of the user's own learned embedding, 0 for methods and users without one.
         global_contribution: of the items outside the history together: the negatives and the global terms.
+        members: of a blend, the same score as a sum over its methods; None for other models.
     """
 
     user_id: Any
@@ -44,16 +49,28 @@ class Explanation:
     reasons: tuple[Reason, ...]
     user_contribution: float
     global_contribution: float
+    members: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as dictionaries and lists."""
-        return {**asdict(self), "reasons": [asdict(reason) for reason in self.reasons]}
+        content = {**asdict(self), "reasons": [asdict(reason) for reason in self.reasons]}
+        if self.members is None:
+            del content["members"]
+        return content
 
     def __str__(self) -> str:
-        lines = [f"{_name(self)}: {self.score:.4f}"]
-        lines += [f"  {reason.contribution:+.4f}  {_name(reason)}" for reason in self.reasons]
-        lines += [f"  {self.user_contribution:+.4f}  (the user's own embedding)"] if self.user_contribution else []
-        return "\n".join([*lines, f"  {self.global_contribution:+.4f}  (all other items)"])
+        lines = [f"  {contribution:+.4f}  {name}" for name, contribution in self._parts()]
+        lines += [f"  {value:+.4f}  by {name}" for name, value in (self.members or {}).items()]
+        return "\n".join([f"{_name(self)}: {self.score:.4f}", *lines])
+
+    def _repr_html_(self) -> str:
+        return html_table(("because of", "contribution"), self._parts(), f"{_name(self)}: {self.score:.4f}")
+
+    def _parts(self) -> list[tuple[str, float]]:
+        """Return what the score is the sum of, by name."""
+        parts = [(_name(reason), reason.contribution) for reason in self.reasons]
+        parts += [("(the user's own embedding)", self.user_contribution)] if self.user_contribution else []
+        return [*parts, ("(all other items)", self.global_contribution)]
 
 
 def _name(entry: Reason | Explanation) -> str:

@@ -80,7 +80,10 @@ def check_tensors(tensors: dict[str, Tensor], num_items: int, dim: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class WeightedSum(FoldIn):
-    """v_u = d_u^-p sum_{e in u} t_i: propagation methods, for a user without an embedding of its own."""
+    """v_u = d_u^-p sum_{e in u} w_e t_i: propagation methods, for a user without an embedding of its own.
+
+    w_e is the weight of an entry, 1 where histories have none, and d_u the sum of the weights.
+    """
 
     rule: ClassVar[str] = "weighted-sum"
     vectors: Tensor  # (m, d) t_i, what an item hands to each of its users
@@ -88,8 +91,9 @@ class WeightedSum(FoldIn):
     own_embedding: bool = False  # whether training users have an embedding of their own on top
 
     def split(self, histories: Histories) -> Split:
-        scale = histories.sizes.clamp(min=1).pow(-self.power)
-        parts = self.vectors[histories.items].double() * scale[histories.users, None]
+        sizes = histories.sizes
+        scale = torch.where(sizes > 0, sizes, 1.0).pow(-self.power)
+        parts = histories.times_weights(self.vectors[histories.items].double() * scale[histories.users, None])
         return Split(parts, parts.new_zeros(histories.num_users, parts.shape[1]))
 
 
@@ -110,12 +114,13 @@ class Constant(FoldIn):
 class LeastSquares(FoldIn):
     """The embedding that fits a history best by weighted least squares, the items being fixed.
 
-        A_u v_u = c sum_{e in u} q_i,      A_u = Q^T Q + lambda_u I + (c - 1) sum_{e in u} q_i q_i^T
+        A_u v_u = c sum_{e in u} w_e q_i,      A_u = Q^T Q + lambda_u I + (c - 1) sum_{e in u} w_e q_i q_i^T
 
-    lambda_u = `regularization` (|history| + `offset`)^`exponent` (`rankformer.graph.least_squares` has the objective).
-    With A_u held, v_u is the sum of c A_u^-1 q_i over the history. In the basis of the eigenvectors of Q^T Q, where
-    D = Q^T Q + lambda_u I is diagonal, histories shorter than d solve a system of their own size in place of d x d:
-    Q_u A_u^-1 = (I + (c - 1) Q_u D^-1 Q_u^T)^-1 Q_u D^-1.
+    w_e is the weight of an entry, 1 where histories have none, and their sum d_u is in lambda_u =
+    `regularization` (d_u + `offset`)^`exponent` (`rankformer.graph.least_squares` has the objective).
+    With A_u held, v_u is the sum of c w_e A_u^-1 q_i over the history: each q_i enters and leaves times sqrt(w_e).
+    In the basis of the eigenvectors of Q^T Q, where D = Q^T Q + lambda_u I is diagonal, histories shorter than d solve
+    a system of their own size in place of d x d: Q_u A_u^-1 = (I + (c - 1) Q_u D^-1 Q_u^T)^-1 Q_u D^-1.
     """
 
     rule: ClassVar[str] = "least-squares"
@@ -158,9 +163,11 @@ class LeastSquares(FoldIn):
         return sums @ self._eigen[1].T  # one product per user in place of one per entry
 
     def _rotated_parts(self, histories: Histories) -> Tensor:
-        """Return c A_u^-1 q_i of each entry (h, d), in the basis of the eigenvectors."""
+        """Return c w_e A_u^-1 q_i of each entry (h, d), in the basis of the eigenvectors."""
         values, basis = self._eigen
-        sizes = torch.bincount(histories.users, minlength=histories.num_users)
+        sizes = histories.counts
+        totals = sizes if histories.weights is None else histories.sizes  # (b,) d_u
+        roots = None if histories.weights is None else histories.weights.double().sqrt()
         starts, d = sizes.cumsum(0) - sizes, len(basis)
         distinct, item_of = torch.unique(histories.items, return_inverse=True)
         rotated = self.vectors[distinct].double() @ basis
@@ -170,7 +177,8 @@ class LeastSquares(FoldIn):
             filled = position < sizes[users, None]  # (b, l)
             entries = torch.where(filled, starts[users, None] + position, 0)
             q = rotated[item_of[entries]] * filled[:, :, None]  # (b, l, d), padded by zeros
-            strength = self.regularization * (sizes[users] + self.offset).double() ** self.exponent  # (b,) lambda_u
+            q = q if roots is None else q * roots[entries][:, :, None]
+            strength = self.regularization * (totals[users] + self.offset).double() ** self.exponent  # (b,) lambda_u
             diagonal = values + strength[:, None]  # (b, d) D
             if q.shape[1] < d:
                 scaled = q / diagonal[:, None]  # (b, l, d) Q_u D^-1
@@ -181,7 +189,7 @@ class LeastSquares(FoldIn):
                 systems = (self.weight - 1) * (q.mT @ q) + torch.diag_embed(diagonal)  # (b, d, d)
                 solved = torch.cholesky_solve(q.mT, torch.linalg.cholesky(systems)).mT  # (b, l, d)
             parts[entries[filled]] = self.weight * solved[filled]
-        return parts
+        return parts if roots is None else parts * roots[:, None]
 
 
 def _similar_sizes(sizes: Tensor, d: int) -> Iterator[Tensor]:
@@ -270,15 +278,17 @@ class _Layer(NamedTuple):
     def step(self, v: Tensor, histories: Histories, weights: RankWeights) -> Split:
         """Return omega+_e v_i / C_u for each entry (h, d) and the global part of y_u / C_u (b, d)."""
         users = histories.users
-        k = user_constants(histories.sizes, len(self.items), weights, torch.float64)
-        x = v * (safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * float(weights.similarity))[:, None]  # (b, d)
+        k = user_constants(histories.sizes, histories.counts.double(), len(self.items), weights, torch.float64)
+        sign = weights.curvature * float(weights.similarity)
+        x = v * (safe_inverse_(torch.linalg.vector_norm(v, dim=1)) * sign)[:, None]  # (b, d)
         items = self.items[histories.items].double()  # (h, d)
         s = (x[users] * items).sum(1) * self.inv_norm[histories.items]  # (h,)
 
         def sum_entries(values: Tensor) -> Tensor:
             return torch.zeros(histories.num_users, dtype=values.dtype).index_add_(0, users, values)
 
-        t = user_terms(s, x @ self.s_x, k, weights, lambda values: values[users], sum_entries)
+        entry_weights = None if histories.weights is None else histories.weights.double()
+        t = user_terms(s, x @ self.s_x, k, weights, lambda values: values[users], sum_entries, entry_weights)
         inv_c = inverse_normalizer(sum_entries(t.omega_pos.abs()), t.sum_neg, weights)
         rest = (k.g[:, None] * x) @ self.gram - t.r[:, None] * self.s_v
         rest = rest.index_add(0, users, t.omega_neg[:, None] * items, alpha=-1)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
+from rankformer.graph.bipartite import positive_sums
 from rankformer.scoring.base import check_tensor, stored_number
 from rankformer.scoring.item_matrix import ItemMatrix
 
@@ -36,13 +37,13 @@ class GraphFilter(ItemMatrix):
     @cached_property
     def _root_degree(self) -> NDArray[np.float32]:
         """D_i^1/2, (m,); 1 for an item without interactions."""
-        degree: NDArray[np.float32] = np.sqrt(np.maximum(self.interactions.sum(axis=0), 1)).astype(np.float32)
+        degree: NDArray[np.float32] = np.sqrt(positive_sums(self.interactions, 0)).astype(np.float32)
         return degree
 
     @cached_property
     def _normalized(self) -> csr_array:
         """R~, (n, m)."""
-        users = 1 / np.sqrt(np.maximum(self.interactions.sum(axis=1), 1)).astype(np.float32)
+        users = 1 / np.sqrt(positive_sums(self.interactions, 1)).astype(np.float32)
         return csr_array(diags_array(users) @ self.interactions @ diags_array(1 / self._root_degree))
 
     @cached_property

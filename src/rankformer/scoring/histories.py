@@ -12,18 +12,24 @@ _ENTRIES_AT_ONCE = 1 << 16  # bounds the (entries, d) arrays that a batch of his
 
 
 class Histories(NamedTuple):
-    """The items of a batch of users; an item that is listed twice weighs twice."""
+    """The items of a batch of users; an item that is listed twice weighs twice.
+
+    Each entry may have a weight, with which it counts as that many.
+    """
 
     users: Tensor  # (h,) row of each entry, ascending
     items: Tensor  # (h,) its item index
     num_users: int  # b; some may have no entry
+    weights: Tensor | None = None  # (h,) weight of each entry; None for 1 each
 
     @classmethod
-    def of(cls, users: NDArray[Any], items: NDArray[Any], num_users: int) -> "Histories":
+    def of(
+        cls, users: NDArray[Any], items: NDArray[Any], num_users: int, weights: NDArray[Any] | None = None
+    ) -> "Histories":
         """Return the histories of (row, item) entries, in any order."""
         order = np.argsort(users, kind="stable")
         rows, columns = (torch.from_numpy(values[order].astype(np.int64)) for values in (users, items))
-        return cls(rows, columns, num_users)
+        return cls(rows, columns, num_users, None if weights is None else torch.from_numpy(weights[order]))
 
     @classmethod
     def from_lists(cls, histories: Sequence[Sequence[int]]) -> "Histories":
@@ -33,18 +39,30 @@ class Histories(NamedTuple):
         return cls.of(rows, items, len(histories))
 
     @property
+    def counts(self) -> Tensor:
+        """(b,) entries of each user, int64."""
+        return torch.bincount(self.users, minlength=self.num_users)
+
+    @property
     def sizes(self) -> Tensor:
-        """(b,) entries of each user, float64."""
-        return torch.bincount(self.users, minlength=self.num_users).double()
+        """(b,) entries of each user or the sum of their weights, float64."""
+        return torch.bincount(self.users, self.weights, minlength=self.num_users).double()
+
+    def times_weights(self, values: Tensor) -> Tensor:
+        """Return values of the entries, (h,) or (h, d), times the weights."""
+        if self.weights is None:
+            return values
+        return values * self.weights.to(values.dtype).view(-1, *[1] * (values.ndim - 1))
 
     def pieces(self) -> Iterator["Histories"]:
         """Yield the same users in order, in batches of bounded size; a user is never split."""
-        ends = torch.cumsum(torch.bincount(self.users, minlength=self.num_users), 0)
+        ends = torch.cumsum(self.counts, 0)
         first_user = first_entry = 0
         while first_user < self.num_users:
             fitting = int(torch.searchsorted(ends, first_entry + _ENTRIES_AT_ONCE, right=True))
             last_user = max(first_user + 1, min(fitting, first_user + _ENTRIES_AT_ONCE))
             last_entry = int(ends[last_user - 1])
             entries = slice(first_entry, last_entry)
-            yield Histories(self.users[entries] - first_user, self.items[entries], last_user - first_user)
+            weights = None if self.weights is None else self.weights[entries]
+            yield Histories(self.users[entries] - first_user, self.items[entries], last_user - first_user, weights)
             first_user, first_entry = last_user, last_entry

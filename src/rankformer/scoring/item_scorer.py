@@ -31,13 +31,14 @@ class ItemScorer(Scorer):
     can_fold_in = can_explain = can_compare_items = True  # a user is a history, a score a sum over it
     matrix: ItemMatrix  # W
     histories: csr_array  # (n, m) X, a row per user
-    count_duplicates: bool = False  # whether an item that occurs c times in a history weighs c in x_u, or once
+    count_duplicates: bool = False  # whether an item's entries add up in x_u, or count once (the one of largest weight)
 
     @classmethod
     def of(cls, matrix: ItemMatrix, history: Interactions, count_duplicates: bool = False) -> "ItemScorer":
         """Return the scorer of the users of a log."""
         shape = (history.num_users, history.num_items)
-        return cls(matrix, interaction_matrix(history.users, history.items, shape, count_duplicates), count_duplicates)
+        x = interaction_matrix(history.users, history.items, shape, count_duplicates, history.weights)
+        return cls(matrix, x, count_duplicates)
 
     @property
     def num_users(self) -> int:
@@ -52,8 +53,9 @@ class ItemScorer(Scorer):
         return torch.from_numpy(self.matrix.product(self.histories[users.cpu().numpy()]))
 
     def for_histories(self, histories: Histories) -> "ItemScorer":
-        shape = (histories.num_users, self.num_items)
-        rows = interaction_matrix(histories.users.numpy(), histories.items.numpy(), shape, self.count_duplicates)
+        shape, weights = (histories.num_users, self.num_items), histories.weights
+        entries = histories.users.numpy(), histories.items.numpy()
+        rows = interaction_matrix(*entries, shape, self.count_duplicates, None if weights is None else weights.numpy())
         return ItemScorer(self.matrix, rows, self.count_duplicates)
 
     def similarities(self, item: int) -> Tensor:
@@ -61,11 +63,13 @@ class ItemScorer(Scorer):
         return weights.masked_fill_(weights == 0, float("-inf"))
 
     def contributions(self, history: Histories, item: int, user: int | None) -> Contributions:
-        """Return W[j, i] for each entry j; where duplicates count once, the entries of an item divide it evenly."""
-        del user  # a training user is its history, like anyone else
+        """Return x_uj W[j, i] for each entry j; the entries of an item that occurs more than once divide it evenly."""
         items = history.items.numpy()
         entries = self.matrix.column(item)[items]
-        if not self.count_duplicates:
+        weighted = user is not None and history.weights is not None  # else a training user is like anyone else
+        if weighted:
+            entries = entries * self.histories[[user]].toarray()[0, items]
+        if weighted or not self.count_duplicates:
             entries = entries / np.bincount(items, minlength=self.num_items)[items]
         return Contributions(float(entries.sum()), entries, 0.0, 0.0)
 
@@ -85,5 +89,5 @@ class ItemScorer(Scorer):
                 f"its scorer is none of embeddings, {', '.join(ITEM_WEIGHTS)}, or does not say how it counts"
             )
         shape, count_duplicates = (history.num_users, history.num_items), metadata["count_duplicates"]
-        histories = interaction_matrix(history.users, history.items, shape, count_duplicates)
+        histories = interaction_matrix(history.users, history.items, shape, count_duplicates, history.weights)
         return cls(ITEM_WEIGHTS[metadata["kind"]].restore(tensors, metadata, histories), histories, count_duplicates)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rankformer.errors import ConfigError
+from rankformer.scoring.html import html_table
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-_SHOWN_ROWS = 10
+_SHOWN_ROWS, _SHOWN_IN_HTML = 10, 50
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,9 +20,10 @@ class Recommendations:
     """Ranked lists, one row per item: whom it is for, the item, its score, its rank from 1, and a title if known.
 
     Attributes:
-        table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items.
+        table: columns `user_id, item_id, score, rank[, title]`, or `item_id, similar_item_id, ...` for similar items;
+            then the attributes of items, and `cold` where some may have no interactions.
         unknown_items: for lists from histories, the raw ids of each that the model does not know and ignored.
-        fallbacks: for lists from histories, whom popularity answered because the model knows nothing of theirs.
+        fallbacks: whom popularity answered because the model knows nothing of theirs.
     """
 
     table: pa.Table
@@ -54,6 +56,16 @@ class Recommendations:
         """Return one dictionary per row."""
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
+
+    def _repr_html_(self) -> str:
+        shown = self.table.slice(0, _SHOWN_IN_HTML)
+        hidden = len(self) - len(shown)
+        notes = [f"... {hidden:,} more rows"] if hidden else []
+        if self.fallbacks:
+            names = ", ".join(map(str, self.fallbacks[:5])) + (", ..." if len(self.fallbacks) > 5 else "")
+            notes.append(f"most popular items, since the model knows nothing of theirs: {names}")
+        rows = zip(*(column.to_pylist() for column in shown.columns), strict=True)
+        return html_table(shown.column_names, rows, f"Recommendations, {len(self):,} rows", *notes)
 
     def __repr__(self) -> str:
         names = self.table.column_names

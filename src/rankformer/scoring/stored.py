@@ -9,12 +9,14 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
 from rankformer.scoring.aspect_scorer import AspectScorer
 from rankformer.scoring.base import Scorer
+from rankformer.scoring.blend import BlendScorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.item_scorer import ITEM_WEIGHTS, ItemScorer
 
 SCORERS: dict[str, type[Scorer]] = {
     Embeddings.kind: Embeddings,
     AspectScorer.kind: AspectScorer,
+    BlendScorer.kind: BlendScorer,
     **dict.fromkeys(ITEM_WEIGHTS, ItemScorer),
 }
 

@@ -10,6 +10,7 @@ would go into `torch.topk` over full rows; two facts avoid it without giving up 
    they keep what lies above the k-th value and take the lowest-numbered items at it, found on the full row.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError, DataError
 from rankformer.scoring.base import ScoreMatrix
+from rankformer.scoring.filters import ListRules
 from rankformer.scoring.seen_items import SeenItems
 
 DEFAULT_BLOCK_BYTES = 16 * 2**20  # a block that stays near the last-level cache; larger ones measured slower
@@ -39,6 +41,7 @@ def top_k(
     seen: SeenItems | None = None,
     allow: Tensor | None = None,
     block: Tensor | None = None,
+    rules: ListRules | None = None,
     max_block_bytes: int = DEFAULT_BLOCK_BYTES,
 ) -> TopK:
     """Return the k best items of each user, by score downwards and then by item index upwards.
@@ -53,6 +56,7 @@ def top_k(
         seen: interactions whose items must not be returned.
         allow: (a,) item indices; when given, nothing else is returned.
         block: item indices that are never returned.
+        rules: filters, boosts and limits of the lists; boosts count before anything is left out.
         max_block_bytes: bound on the score matrix held at once (one row is always allowed).
 
     Raises:
@@ -70,8 +74,10 @@ def top_k(
         for start in range(0, max(1, len(users)), rows):  # no users: one empty block, for the shapes
             chunk = users[start : start + rows]
             scores = _as_floating(scorer.scores(chunk, None if buffer is None else buffer[: len(chunk)]))
+            if rules is not None:
+                rules.apply(scores)
             _mask(scores, chunk, seen, forbidden)
-            parts.append(best_columns(scores, k))
+            parts.append(best_columns(scores, k, rules))
     return TopK(torch.cat([part.items for part in parts]), torch.cat([part.scores for part in parts]))
 
 
@@ -83,15 +89,29 @@ def top_k_reference(
     seen: SeenItems | None = None,
     allow: Tensor | None = None,
     block: Tensor | None = None,
+    rules: ListRules | None = None,
 ) -> TopK:
     """Return what `top_k` returns by one stable sort of the full matrix: for tests and small data."""
     _check(scorer, users, k, seen)
     with torch.no_grad():
         scores = _as_floating(scorer.scores(users))
+        if rules is not None:
+            rules.apply(scores)
         _mask(scores, users, seen, _forbidden(scorer.num_items, allow, block))
         _refuse_nan(scores)
         values, items = scores.sort(dim=1, descending=True, stable=True)
-        return _finish(values[:, :k], items[:, :k], k)
+        limits = () if rules is None else rules.limits
+        for ranked, left in zip(items.tolist() if limits else [], values, strict=False):
+            held: Counter[tuple[int, int]] = Counter()  # how many of the list have a value, by limit and value
+            for position, item in enumerate(ranked):
+                kinds = [(number, int(codes[item])) for number, (codes, _) in enumerate(limits)]
+                kinds = [kind for kind in kinds if kind[1] >= 0]
+                if any(held[kind] >= limits[kind[0]][1] for kind in kinds):
+                    left[position] = _NEG_INF
+                elif left[position] > _NEG_INF:
+                    held.update(kinds)
+        values, order = values.sort(dim=1, descending=True, stable=True)
+        return _finish(values[:, :k], items.gather(1, order)[:, :k], k)
 
 
 def _check(scorer: ScoreMatrix, users: Tensor, k: int, seen: SeenItems | None) -> None:
@@ -139,8 +159,13 @@ def _mask(scores: Tensor, users: Tensor, seen: SeenItems | None, forbidden: Tens
         scores.view(-1).index_fill_(0, flat, _NEG_INF)
 
 
-def best_columns(scores: Tensor, k: int) -> TopK:
-    """Return the k best columns of each row of `scores` (b, m), the lower of two equal ones first."""
+def best_columns(scores: Tensor, k: int, rules: ListRules | None = None) -> TopK:
+    """Return the k best columns of each row of `scores` (b, m), the lower of two equal ones first.
+
+    Under limits of `rules` they are the first k that these let pass.
+    """
+    if rules is not None and rules.limits:
+        return _within_limits(scores, k, rules)
     values, items = _largest(scores, min(k + 1, scores.shape[1]))  # (b, k + 1), values downwards
     if values.shape[1] <= k:
         return _finish(values, items, k)  # every item fits: nothing can be cut off at a tie
@@ -151,6 +176,27 @@ def best_columns(scores: Tensor, k: int) -> TopK:
     if len(tied):
         items[tied] = _settle_ties(scores[tied], values[tied], items[tied])
     return _finish(values, items, k)
+
+
+def _within_limits(scores: Tensor, k: int, rules: ListRules) -> TopK:
+    """Return the first k columns of each row that the limits let pass, looking deeper only where too few do."""
+    rows, m = scores.shape
+    lists = TopK(torch.full((rows, k), -1), scores.new_full((rows, k), _NEG_INF))
+    left, depth = torch.arange(rows), 2 * k + 16
+    while len(left):
+        depth = min(m, depth)
+        found = best_columns(scores[left.to(scores.device)], depth)
+        items = found.items.cpu()
+        taken, sizes = rules.within_limits(items, k)
+        position = (~taken).byte().argsort(dim=1, stable=True)[:, :k]  # (b, k) those taken, then others
+        missing = torch.arange(position.shape[1]) >= sizes[:, None]
+        width = slice(0, position.shape[1])
+        lists.items[left, width] = items.gather(1, position).masked_fill(missing, -1)
+        best = found.scores.gather(1, position.to(scores.device)).masked_fill(missing.to(scores.device), _NEG_INF)
+        lists.scores[left.to(scores.device), width] = best
+        left = left[(sizes < k) & (items[:, -1] >= 0)] if depth < m else left[:0]
+        depth *= 4
+    return TopK(lists.items.to(scores.device), lists.scores)
 
 
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

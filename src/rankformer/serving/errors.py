@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from rankformer.errors import NotSupportedError, UserError
+from rankformer.errors import FilterError, NotSupportedError, UserError
 
 _SHOWN = 80  # characters of a caller's text that an answer repeats
 _ID_TYPES = ("str", "int", "float", "bool")  # how pydantic names the branches of an id's type
@@ -103,6 +103,8 @@ def from_exception(error: BaseException) -> ApiError:
         return ApiError(error.status_code, code, HTTPStatus(error.status_code).phrase.lower(), error.headers)
     if isinstance(error, NotSupportedError):
         return ApiError(501, "not_supported", str(error))
+    if isinstance(error, FilterError):
+        return invalid(str(error))
     if isinstance(error, UserError):
         return invalid("the request asks for something this model cannot do")
     return ApiError(500, "internal_error", "something went wrong here; the log of the service has more")

@@ -3,19 +3,23 @@
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from rankformer.data.items import Items, read_item_ids
 from rankformer.errors import RunFolderError
 from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.scoring.top_k import TopK
 from rankformer.serving.ids import IdIndex
+from rankformer.serving.settings import ServiceSettings
 
 Entry = dict[str, Any]
 _NOT_METRICS = ("event", "epoch", "best", "seconds")
@@ -40,7 +44,7 @@ class ServedModel:
         self.version = version
         self.created = created
         self.loaded = time.time()
-        seen, items = recommender.seen, recommender.item_ids.ids
+        seen, items = recommender.seen, recommender.catalogue.ids
         self.users = IdIndex(recommender.user_ids.ids, seen.counts)
         popularity = np.bincount(seen.items, minlength=len(items))
         self.items = IdIndex(items, popularity, recommender.titles, popular_first=True)
@@ -54,17 +58,26 @@ class ServedModel:
             return time.time() - self.loaded
 
     def lists(self, users: Sequence[int], options: RankingOptions) -> list[list[Entry]]:
-        """Return the ranked lists of user indices."""
+        """Return the ranked lists of user indices, -1 for an unknown user."""
         return self._ranked(self.recommender.rank(users, options))
+
+    def fallback(self, user: int) -> str | None:
+        """Return what answers for a user the model knows nothing about, -1 for an unknown one; None for all others."""
+        return "popularity" if user < 0 or self.recommender.cold[user] else None
 
     def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
         """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
         found, [is_empty] = self.recommender.rank_histories([history], options)
-        return {"items": self._ranked(found)[0], "fallback": is_empty}
+        return {"items": self._ranked(found)[0], "fallback": "popularity" if is_empty else None}
 
-    def similar(self, item: int, k: int) -> list[Entry]:
+    def similar(self, item: int, options: RankingOptions) -> list[Entry]:
         """Return the items most similar to an item index."""
-        return self._ranked(self.recommender.rank_similar(item, k))[0]
+        return self._ranked(self.recommender.rank_similar(item, options))[0]
+
+    def find_warm(self, value: Any) -> int | None:
+        """Return the index of an id that a history may hold, None for one that the method has not learned."""
+        index = self.items.find(value)
+        return index if index is not None and index < len(self.recommender.item_ids) else None
 
     def explain(self, item: int, user: int | None, history: Sequence[int] | None) -> dict[str, Any]:
         """Return the score of an item and its parts, for a user index or for a new user's history."""
@@ -74,7 +87,7 @@ class ServedModel:
             "user_id": None if user is None else self.users.values[user],
             **self.titled(item),
             "score": found.score,
-            "reasons": [{**self.titled(reason), "contribution": value} for reason, value in reasons],
+            "reasons": [{**self._named(reason), "contribution": value} for reason, value in reasons],
             "own": found.user_contribution,
             "crowd": found.global_contribution,
         }
@@ -84,19 +97,32 @@ class ServedModel:
         return list(dict.fromkeys(self.recommender.history_of(user).tolist()))
 
     def titled(self, item: int) -> Entry:
-        """Return an item index as the id and title that callers get."""
+        """Return an item index as the id, title and attributes that callers get."""
+        return self.described([item])[0]
+
+    def described(self, items: Sequence[int]) -> list[Entry]:
+        """Return item indices as the ids, titles and attributes that callers get."""
+        known = self.recommender.items
+        if known is None or not known.columns:
+            return [self._named(item) for item in items]
+        rows = known.attributes.take(pa.array(items, pa.int64())).to_pylist()
+        return [{**self._named(item), "attributes": row} for item, row in zip(items, rows, strict=True)]
+
+    def _named(self, item: int) -> Entry:
         return {"item_id": self.items.values[item], "title": self.items.titles[item]}
 
     def _ranked(self, found: TopK) -> list[list[Entry]]:
         """Return item indices with their scores as lists for callers; -1 marks an empty position."""
-        values, titles = self.items.values, self.items.titles
+        items = found.items.tolist()
+        entries = iter(self.described([item for row in items for item in row if item >= 0]))
+        cold = self.recommender.is_cold
         return [
             [
-                {"item_id": values[item], "title": titles[item], "score": score, "rank": rank}
-                for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1)
+                {**next(entries), "score": score, "rank": rank, **({"cold": True} if cold[item] else {})}
+                for rank, (item, score) in enumerate(zip(row, scores, strict=True), start=1)
                 if item >= 0
             ]
-            for items, scores in zip(found.items.tolist(), found.scores.float().tolist(), strict=True)
+            for row, scores in zip(items, found.scores.float().tolist(), strict=True)
         ]
 
     @cached_property
@@ -116,28 +142,41 @@ class ServedModel:
             "seed": run.seed,
             "data": _without_folders(run.data),
             "metrics": run.metrics,
+            "warm_metrics": run.warm_metrics,
             "protocol": run.protocol,
+            "refit": run.refit,
             "versions": run.versions,
             "created": self.created,
             "users": len(self.users),
-            "items": len(self.items),
+            "items": len(self.recommender.item_ids),
             "pairs": len(self.recommender.history),
             "curve": curve,
             "curve_metric": metric,
             "can": self.can,
+            **({"attributes": self.attribute_types} if self.recommender.items is not None else {}),
+            **(
+                {"cold_items": len(self.recommender.cold_items.items)}
+                if self.recommender.cold_items is not None
+                else {}
+            ),
         }
 
-    def warm_up(self) -> "ServedModel":
-        """Return the model after one call of each kind, so that no request is the first."""
+    @property
+    def attribute_types(self) -> dict[str, str]:
+        """What expressions may name, each with its Arrow type."""
+        return {name: str(column.type) for name, column in self.recommender.filter_columns.items()}
+
+    def warm_up(self, *where: str) -> "ServedModel":
+        """Return the model after one call of each kind, so that no request is the first; all lists meet `where`."""
         if len(self.users) and len(self.items):
-            self.lists([0], RankingOptions(k=1))
+            self.lists([0], RankingOptions(k=1, where=where, include_cold=True))
             self.history(0)
             if self.can["similar"]:
-                self.similar(0, 1)
+                self.similar(0, RankingOptions(k=1))
             if self.can["fold_in"]:
                 self.session([0], RankingOptions(k=1))
-            if self.can["explain"]:
-                self.explain(0, 0, None)
+            if self.can["explain"] and not self.recommender.cold.all():
+                self.explain(0, int(self.recommender.cold.argmin()), None)
         return self
 
 
@@ -159,16 +198,29 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def load_served_model(path: Path) -> ServedModel:
+def load_served_model(path: Path, settings: ServiceSettings | None = None) -> ServedModel:
     """Return the run at a path, every byte of it checked and every kind of answer tried.
+
+    Items, named sets and the expression for all lists are those of the settings.
 
     Raises:
         RunFolderError: it is not a whole run, or it was replaced while being read.
+        DataError: the items or a set cannot be read.
+        FilterError: the expression does not fit the attributes.
     """
+    settings = settings or ServiceSettings()
     folder = path.resolve()  # a symbolic link may be pointed elsewhere at any time: follow it once
     manifest = read_manifest(folder)
     version = hashlib.sha256(located(folder, MANIFEST).read_bytes()).hexdigest()[:12]
     run = load_run(folder)
     if read_manifest(folder) != manifest:
         raise RunFolderError(f"{folder} was replaced while it was being loaded; load it again once it is whole")
-    return ServedModel(run, version, str(manifest.get("created", ""))).warm_up()
+    recommender = run.recommender
+    if settings.items is not None:
+        recommender = recommender.with_items(Items.read(settings.items))
+    if settings.item_sets:
+        ids = recommender.catalogue
+        sets = {name: read_item_ids(file, ids) for name, file in settings.item_sets.items()}
+        recommender = recommender.with_sets(sets)
+    model = ServedModel(replace(run, recommender=recommender), version, str(manifest.get("created", "")))
+    return model.warm_up(*(() if settings.where is None else (settings.where,)))

@@ -122,8 +122,12 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
             arguments["model"] = model = service.model
             named["model_version"] = model.version
             for kind, segment in scope["path_params"].items():
-                ids = model.users if kind == "user" else model.items
-                arguments[kind] = service.known(kind, ids.find_text, unescaped(segment))
+                ids, text = model.users if kind == "user" else model.items, unescaped(segment)
+                if kind == "user" and getattr(arguments.get("query"), "fallback", "none") != "none":
+                    indices, _ = service.split(kind, ids.find_text, [text])
+                    arguments[kind] = indices[0] if indices else text
+                else:
+                    arguments[kind] = service.known(kind, ids.find_text, text)
         if "body" in models:
             document: Any = await service.run(from_body, scope["body"], arguments, named)
         else:
@@ -162,26 +166,40 @@ def _read_query(model: type[BaseModel], query: bytes) -> BaseModel:
 
 
 @_route("GET", "/v1/recommend/{user}", "lists", "One user", schemas.RecommendAnswer, 404, 429)
-async def recommend(service: Service, model: ServedModel, user: int, query: schemas.RecommendQuery) -> Document:
-    """The items ranked highest for a user of the training data, without those the user has."""
-    items = await service.users.submit((model, service.options(model.items.find_text, query)), user)
-    return {"user_id": model.users.values[user], "items": items}
+async def recommend(service: Service, model: ServedModel, user: int | str, query: schemas.RecommendQuery) -> Document:
+    """The items ranked highest for a user, without those the user has.
+
+    A user whom the model knows nothing about gets the most popular items and `"fallback": "popularity"`; with
+    `fallback=none` the answer is 404.
+    """
+    index, name = (-1, user) if isinstance(user, str) else (user, model.users.values[user])
+    fallback = model.fallback(index)
+    if fallback is not None and query.fallback == "none":
+        raise unknown("user", name)
+    items = await service.users.submit((model, service.options(model.items.find_text, query)), index)
+    return {"user_id": name, "items": items, "fallback": fallback}
 
 
 @_route("POST", "/v1/recommend:batch", "lists", "Many users", schemas.BatchAnswer, 404, 429)
 def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchRequest) -> Document:
-    """The lists of many users in one answer; a user that is not known gets an error in place of a list."""
+    """The lists of many users in one answer; whoever the model knows nothing about gets the most popular items.
+
+    With `"fallback": "none"` they get an error in place of a list.
+    """
     options = service.options(model.items.find, body)
     if len(body.users) * body.k > service.settings.max_batch_items:
         raise invalid(f"users times k may be at most {service.settings.max_batch_items}; ask in several batches")
     found = [model.users.find(user) for user in body.users]
     service.metrics.unknown_ids.labels("user").inc(found.count(None))
-    lists = iter(model.lists([index for index in found if index is not None], options))
+    rows = [-1 if index is None else index for index in found]
+    fallbacks = [model.fallback(index) for index in rows]
+    has_list = [body.fallback != "none" or fallback is None for fallback in fallbacks]
+    lists = iter(model.lists([index for index, listed in zip(rows, has_list, strict=True) if listed], options))
     results: list[Document] = [
-        {"user_id": user, **unknown("user", user).to_dict()}
-        if index is None
-        else {"user_id": model.users.values[index], "items": next(lists)}
-        for user, index in zip(body.users, found, strict=True)
+        {"user_id": model.users.values[index] if index >= 0 else user, "items": next(lists), "fallback": fallback}
+        if listed
+        else {"user_id": user, **unknown("user", user).to_dict()}
+        for user, index, fallback, listed in zip(body.users, rows, fallbacks, has_list, strict=True)
     ]
     return {"results": results}
 
@@ -190,19 +208,25 @@ def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchReq
 def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
     """The list of someone who was not in the training data, from the items they have."""
     options = service.options(model.items.find, body)
-    known, missing = service.split("item", model.items.find, body.history)
+    known, missing = service.split("item", model.find_warm, body.history)
+    if not known and body.fallback == "none":
+        raise ApiError(404, "unknown_item", "the model knows none of these items")
     return {**model.session(known, options), "unknown_items": missing}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
 async def similar(service: Service, model: ServedModel, item: int, query: schemas.SimilarQuery) -> Document:
     """The items whose embeddings have the highest cosine with that of an item."""
-    return {**model.titled(item), "items": await service.run(model.similar, item, query.k)}
+    options = service.options(model.items.find_text, query)
+    return {**model.titled(item), "items": await service.run(model.similar, item, options)}
 
 
 @_route("GET", "/v1/explain/{user}/{item}", "reasons", "Explanation for a user", schemas.ExplainAnswer, 404, 429, 501)
 async def explain(service: Service, model: ServedModel, user: int, item: int) -> Document:
     """The contribution of each item of a user's history to the score of an item, largest first."""
+    if model.fallback(user) is not None and model.can["explain"]:
+        message = "the model was fitted on no interaction of this user, who gets the most popular items"
+        raise ApiError(404, "nothing_to_explain", message)
     return await service.run(model.explain, item, user, None)
 
 
@@ -210,7 +234,7 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
 def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
     """The contribution of each item of a new user's history to the score of an item, largest first."""
     item = service.known("item", model.items.find, body.item)
-    known, _ = service.split("item", model.items.find, body.history)
+    known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
     return model.explain(item, None, known)
@@ -225,9 +249,9 @@ async def users(service: Service, model: ServedModel, query: schemas.SearchQuery
 
 @_route("GET", "/v1/users/{user}/history", "browsing", "History of a user", schemas.HistoryAnswer, 404, 429)
 async def history(service: Service, model: ServedModel, user: int, query: schemas.HistoryQuery) -> Document:
-    """The items a user has in the training data, in the order of the interaction log."""
+    """The items a user is known to have, in the order of the interaction log."""
     items = await service.run(model.history, user)
-    entries = [model.titled(item) for item in items[: query.limit]]
+    entries = model.described(items[: query.limit])
     return {"user_id": model.users.values[user], "count": len(items), "items": entries}
 
 
@@ -235,7 +259,8 @@ async def history(service: Service, model: ServedModel, user: int, query: schema
 async def items(service: Service, model: ServedModel, query: schemas.SearchQuery) -> Document:
     """Items whose id or title contains a string, popular ones first."""
     found = await service.run(model.items.search, query.query, query.limit)
-    return {"items": [{**model.titled(item), "count": int(model.items.counts[item])} for item in found]}
+    entries = zip(model.described(found), found, strict=True)
+    return {"items": [{**entry, "count": int(model.items.counts[item])} for entry, item in entries]}
 
 
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)

@@ -2,14 +2,16 @@
 
 import re
 from types import GenericAlias
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Le, MaxLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue, create_model
 
+from rankformer.scoring.filters import MAX_LENGTH
 from rankformer.serving.settings import ServiceSettings
 
 RawId = str | int | float | bool
+_MOST_RULES, _MOST_QUERY_RULES = 20, 5  # boosts or limits in one request; a URL holds less than a body
 
 _USER, _ITEM, _VERSION = "mira-001", "book-017", "3f0c9a1be274"  # of the demo
 _ENTRY: dict[str, JsonValue] = {"item_id": _ITEM, "title": "Distant Station (space)", "score": 3.271, "rank": 1}
@@ -33,6 +35,18 @@ QueryBool = Annotated[bool, _written_as("true|false", "true or false")]
 JsonInt = Annotated[
     int, BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 ]
+
+
+def _format(name: str, example: str, longest: int = MAX_LENGTH) -> Any:
+    """Return what the description says of a string in a format of ours; whether it can be read depends on the model."""
+    return Field(max_length=longest, json_schema_extra={"format": name, "example": example})
+
+
+Expression = Annotated[str, _format("expression", "price < 50 and in_stock")]
+QueryExpression = Annotated[str, _format("expression", "price < 50 and in_stock", 1000)]
+QueryBoost = Annotated[str, _format("boost", "0.5:on_sale", 300)]
+Limit = Annotated[str, _format("limit", "2:brand", 100)]
+Boost = Annotated[str, _format("boost", "0.5:on_sale", 2000)]
 
 
 # Which setting of the service bounds a field, wherever it occurs: the value of a number, the length of a list.
@@ -66,11 +80,25 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
+Fallback = Literal["popularity", "none"]
+
+
 class SimilarQuery(Request):
-    """How many similar items to return."""
+    """Which similar items to return."""
 
     k: QueryInt = Field(default=10, ge=1)
     """Length of the list; shorter where fewer items remain."""
+    allow: list[str] = []
+    """Item ids outside of which nothing is returned; repeat the name for each."""
+    block: list[str] = []
+    """Item ids that are never returned; repeat the name for each."""
+    where: QueryExpression | None = None
+    """Expression over the attributes of items that every item of the list meets."""
+    at_most: list[Limit] = Field(default=[], max_length=_MOST_QUERY_RULES)
+    """N:ATTRIBUTE, such as 2:brand: at most N items with one value of the attribute; repeat the name for each."""
+    boost: list[QueryBoost] = Field(default=[], max_length=_MOST_QUERY_RULES)
+    """W:EXPRESSION, such as 0.5:on_sale: W standard deviations of the user's scores are added to those of the items
+    that meet the expression; W below 0 buries; repeat the name for each."""
 
 
 class RecommendQuery(SimilarQuery):
@@ -78,10 +106,10 @@ class RecommendQuery(SimilarQuery):
 
     include_seen: QueryBool = False
     """Whether items of the user's history may be in the list."""
-    allow: list[str] = []
-    """Item ids outside of which nothing is returned; repeat the name for each."""
-    block: list[str] = []
-    """Item ids that are never returned; repeat the name for each."""
+    fallback: Fallback = "popularity"
+    """What whoever the model knows nothing about gets: the most popular items, or 404."""
+    include_cold: QueryBool = True
+    """Whether items without interactions, scored by their attributes, may be in the list."""
 
 
 class HistoryQuery(Request):
@@ -111,10 +139,21 @@ class RankingBody(RequestBody):
     """Length of the lists; shorter where fewer items remain."""
     include_seen: bool = False
     """Whether items of the history may be in the list."""
+    fallback: Fallback = "popularity"
+    """What whoever the model knows nothing about gets: the most popular items, or an error."""
     allow: list[RawId] | None = None
     """Item ids outside of which nothing is returned."""
     block: list[RawId] | None = None
     """Item ids that are never returned."""
+    where: Expression | None = None
+    """Expression over the attributes of items that every item of a list meets."""
+    at_most: list[Limit] = Field(default=[], max_length=_MOST_RULES)
+    """N:ATTRIBUTE, such as 2:brand: at most N items with one value of the attribute."""
+    boost: list[Boost] = Field(default=[], max_length=_MOST_RULES)
+    """W:EXPRESSION, such as 0.5:on_sale: W standard deviations of the user's scores are added to those of the items
+    that meet the expression; W below 0 buries."""
+    include_cold: bool = True
+    """Whether items without interactions, scored by their attributes, may be in the list."""
 
 
 class BatchRequest(RankingBody, json_schema_extra={"example": {"users": [_USER, "otto-002"], "k": 5}}):
@@ -148,8 +187,15 @@ _ItemId = Annotated[RawId, Field(examples=[_ITEM])]
 _Version = Annotated[
     str, Field(examples=[_VERSION], description="First 12 hexadecimal digits of the manifest's SHA-256.")
 ]
+_Attributes = Annotated[
+    dict[str, Any] | None, Field(description="Attributes by name, where the run has any.", examples=[{"price": 12.5}])
+]
+_Cold = Annotated[
+    bool, Field(description="Whether the item has no interactions and was scored by its attributes; absent if false.")
+]
 _Fallback = Annotated[
-    bool, Field(description="Whether nothing in the history is known, so that popular items are listed.")
+    Literal["popularity"] | None,
+    Field(description="What is listed because the model knows nothing of the user's; null where it ranks by itself."),
 ]
 
 
@@ -168,10 +214,14 @@ class ListEntry(BaseModel, json_schema_extra={"example": _ENTRY}):
     title: str | None
     score: float | None
     rank: int
+    attributes: _Attributes = None
+    cold: _Cold = False
 
 
 _Answer = _model("Answer", "What every answer of a model has.", model_version=_Version)
-_Titled = _model("TitledItem", "An item by id and title.", item_id=_ItemId, title=str | None)
+_Titled = _model(
+    "TitledItem", "An item by id and title.", item_id=_ItemId, title=str | None, attributes=(_Attributes, None)
+)
 _User = _model("UserEntry", "A user and how many items they have.", user_id=_UserId, count=int)
 _Item = _model("ItemEntry", "An item and how many users have it.", _Titled, count=int)
 _Reason = _model(
@@ -188,6 +238,7 @@ _BatchEntry = _model(
     "The list of one user of a batch, or why there is none.",
     user_id=_UserId,
     items=(list[ListEntry] | None, None),
+    fallback=(_Fallback, None),
     error=(_Error | None, None),
 )
 _Point = _model(
@@ -197,7 +248,12 @@ _Abilities = _model("Abilities", "What the method can do.", fold_in=bool, explai
 
 ErrorAnswer = _model("ErrorAnswer", "The body of every 4xx and 5xx.", error=_Error)
 RecommendAnswer = _model(
-    "RecommendAnswer", "The list of one user, best first.", _Answer, user_id=_UserId, items=[ListEntry]
+    "RecommendAnswer",
+    "The list of one user, best first.",
+    _Answer,
+    user_id=_UserId,
+    items=[ListEntry],
+    fallback=_Fallback,
 )
 BatchAnswer = _model("BatchAnswer", "The lists of a batch, in the order of its users.", _Answer, results=[_BatchEntry])
 SessionAnswer = _model(
@@ -232,10 +288,14 @@ ModelAnswer = _model(
     **dict.fromkeys(("settings", "data", "protocol", "versions"), dict[str, Any]),
     **dict.fromkeys(("seed", "users", "items", "pairs"), int),
     metrics=dict[str, float | None],
+    warm_metrics=dict[str, float | None],
+    refit=dict[str, Any] | None,
     created=str,
     curve=[_Point],
     curve_metric=str | None,
     can=_Abilities,
+    attributes=(dict[str, str] | None, None),
+    cold_items=(int | None, None),
 )
 ReloadAnswer = _model("ReloadAnswer", "The model that answers from now on.", _Answer, previous_version=str | None)
 StatusAnswer = _model("StatusAnswer", "The state of the service.", status=Annotated[str, Field(examples=["ok"])])

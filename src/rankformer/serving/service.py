@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
+from rankformer.errors import ConfigError
+from rankformer.scoring.filters import parse_rule
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving.batching import BatchQueue
-from rankformer.serving.errors import ApiError, unknown
+from rankformer.serving.errors import ApiError, invalid, unknown
 from rankformer.serving.model import Entry, ServedModel, load_served_model
-from rankformer.serving.schemas import RankingBody, RecommendQuery
+from rankformer.serving.schemas import RankingBody, SimilarQuery
 from rankformer.serving.settings import ServiceSettings
 
 logger = logging.getLogger("rankformer.serving")
@@ -125,7 +127,7 @@ class Service:
         """Let the model that the path holds now answer, once for all requests; a failure leaves the previous one."""
         previous = self.current
         try:
-            model = load_served_model(self._path)
+            model = load_served_model(self._path, self.settings)
         except Exception as error:
             self.failure = error
             self.metrics.reloads.labels("failed").inc()
@@ -164,17 +166,25 @@ class Service:
         self.metrics.unknown_ids.labels(kind).inc(len(missing))
         return [index for _, index in found if index is not None], missing
 
-    def options(self, find: Find, request: RecommendQuery | RankingBody) -> RankingOptions:
+    def options(self, find: Find, request: SimilarQuery | RankingBody) -> RankingOptions:
         """Return a request's options in item indices; as in the library, a filter in which nothing is known is refused.
 
         A query cannot hold an empty list, so that one without a filter has an empty one: only what was sent counts.
         """
         given = {name: getattr(request, name) for name in ("allow", "block") if name in request.model_fields_set}
-        filters: dict[str, tuple[int, ...]] = {}
+        filters: dict[str, Any] = {}
         for name, raw_ids in given.items():
             if raw_ids is not None:
                 indices, _ = self.split("item", find, raw_ids)
                 if raw_ids and not indices:
                     raise ApiError(404, "unknown_item", f"the model knows no item of {name}")
                 filters[name] = tuple(sorted(set(indices)))
-        return RankingOptions(request.k, request.include_seen, **filters)
+        filters["where"] = tuple(text for text in (self.settings.where, request.where) if text is not None)
+        rules: list[tuple[str, Callable[[str], Any]]] = [("at_most", int), ("boost", float)]
+        for rule, number in rules:
+            filters[rule] = tuple(parse_rule(rule, text, number) for text in getattr(request, rule))
+        seen, cold = getattr(request, "include_seen", False), getattr(request, "include_cold", False)
+        try:
+            return RankingOptions(request.k, seen, include_cold=cold, **filters)
+        except ConfigError as error:
+            raise invalid(str(error)) from None

@@ -4,6 +4,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import Field
 
@@ -26,8 +27,8 @@ class ServiceSettings(Settings):
     """Most items in all lists of one batch together: users times k."""
     max_history: int = Field(default=1000, ge=1)
     """Most items in the history of a new user."""
-    max_filter: int = Field(default=1000, ge=1)
-    """Most ids in an allow or block list."""
+    max_filter: int = Field(default=2**20, ge=1)
+    """Most ids in an allow or block list; by default the body is what bounds them, by its size and its values."""
     max_listed: int = Field(default=1000, ge=1)
     """Most entries of a search or of a user's history in one answer."""
     max_body_bytes: int = Field(default=2**20, ge=1)
@@ -66,11 +67,20 @@ class ServiceSettings(Settings):
     """Whether each request is logged."""
     allowed_hosts: tuple[str, ...] = ()
     """Names besides those of this machine under which a service without a token may be addressed."""
+    items: Path | None = None
+    """File with titles and attributes of items, in place of those in the run; read at each load."""
+    item_sets: dict[str, Path] = Field(default={})
+    """Files of item ids by the name that expressions know them by, as a boolean attribute; read at each load."""
+    where: str | None = None
+    """Expression over attributes that every list meets, whatever a request asks for."""
 
     @property
     def max_json_values(self) -> int:
-        """Most values in a JSON body: twice what the longest lists together need, and some for other fields."""
-        return 2 * (self.max_users + self.max_history + 2 * self.max_filter) + 1000
+        """Most values in a JSON body: one per ten bytes of the longest body, and as many as users and histories need.
+
+        So some 100,000 by default, in allow and block lists together.
+        """
+        return max(2 * (self.max_users + self.max_history) + 1000, self.max_body_bytes // 10)
 
 
 @dataclass(frozen=True)

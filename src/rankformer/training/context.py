@@ -1,6 +1,6 @@
 """What a fit is given besides the interactions: how to validate, where events go, where checkpoints are kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -36,3 +36,5 @@ class FitContext:
     record: Callable[[Event], None] = lambda event: None  # is called with one event per epoch and per validation
     checkpoints: CheckpointWriter | None = None  # where the training state goes
     resume_from: TrainingState | None = None  # the state to continue from
+    choices: Mapping[str, Any] | None = None  # what an earlier fit's validation chose, to be held fixed
+    weigh: Callable[[Sequence[Scorer]], tuple[list[float], list[float]]] | None = None  # weights of a blend, and values

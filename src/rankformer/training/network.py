@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import random_bits
+from rankformer.graph.unit_rows import unit_rows
 from rankformer.initialization import initialize_, random_table
 from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.l2 import batch_l2
@@ -68,7 +69,7 @@ class EmbeddingNetwork(Network):
         self, num_users: int, num_items: int, settings: EmbeddingSettings, generator: torch.Generator | None = None
     ) -> None:
         super().__init__(num_users, num_items, settings)
-        self.initialization = settings.initialization
+        self.initialization, self.item_norm_power = settings.initialization, settings.item_norm_power
         size = num_users, num_items, settings.embedding_dim
         self.table = nn.Parameter(random_table(settings.initialization, *size, settings.seed, generator))
 
@@ -80,8 +81,16 @@ class EmbeddingNetwork(Network):
         """Return the final embeddings of all nodes, (n+m, d), users first."""
 
     def scorer(self, graph: BipartiteGraph) -> Embeddings:
+        """Return the final embeddings; items are scaled where scores are cosines.
+
+        Users keep their lengths, which change no list: so they stay what fold-in computes.
+        """
         z = self.propagate(graph)
-        return Embeddings(z[: graph.num_users], z[graph.num_users :])
+        users, items = z[: graph.num_users], z[graph.num_users :]
+        if self.item_norm_power != 1:
+            lengths = torch.linalg.vector_norm(items, dim=1, keepdim=True)
+            items = unit_rows(items) * lengths**self.item_norm_power
+        return Embeddings(users, items)
 
     def final_scorer(self, graph: BipartiteGraph) -> Embeddings:
         return replace(self.scorer(graph), fold_in=self.fold_in(graph))
@@ -96,8 +105,9 @@ class RankingNetwork(EmbeddingNetwork):
 
     def __init__(self, num_users: int, num_items: int, settings: RankingSettings) -> None:
         super().__init__(num_users, num_items, settings)
-        self.ranking_loss, self.l2 = RANKING_LOSSES[settings.loss], settings.l2
+        self.ranking = settings
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
         triples = batch.triples(graph)
-        return self.ranking_loss(self.propagate(graph), triples) + batch_l2(self.table, triples, self.l2)
+        ranking = RANKING_LOSSES[self.ranking.loss].of(self.propagate(graph), triples, self.ranking)
+        return ranking + batch_l2(self.table, triples, self.ranking.l2)

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from rankformer.losses import RANKING_LOSSES, LossName
+from rankformer.losses.settings import LossSettings
 from rankformer.settings import ModelSettings
 
 
@@ -37,11 +39,21 @@ class EmbeddingSettings(TrainingSettings):
     """Initialization of the table: normal with standard deviation 0.1, Xavier's uniform or normal range, the leading
     singular vectors of the interaction matrix, or its weighted least-squares factors."""
 
+    @property
+    def item_norm_power(self) -> float:
+        """The power of the length of an item's embedding in scores; 1 for inner products of final embeddings."""
+        return 1.0
 
-class RankingSettings(EmbeddingSettings):
+
+class RankingSettings(LossSettings, EmbeddingSettings):
     """Settings of a model whose table is trained by a ranking loss with L2 regularization."""
 
-    loss: Literal["bpr"] = "bpr"
-    """Ranking loss."""
+    loss: LossName = "bpr"
+    """Ranking loss: BPR on inner products, or a softmax loss on cosines."""
     l2: float = Field(default=1e-4, ge=0)
     """L2 regularization of the learned embeddings, as they occur in a batch."""
+
+    @property
+    def item_norm_power(self) -> float:
+        """The power of the length of an item's embedding in scores: 1 for inner products, 0 for cosines."""
+        return self.norm_exponent if RANKING_LOSSES[self.loss].by_cosine else 1.0

@@ -43,7 +43,8 @@ def train(
     """Train the network in place and return where training ended; it holds the parameters of the best validation.
 
     Without a validation part the last epoch counts as the best. The context says how to validate, where events and
-    checkpoints go, and what to resume.
+    checkpoints go, what to resume, and the last of the `epochs` where that was chosen before; the schedule stays that
+    of the settings.
 
     Raises:
         TrainingError: a loss, gradient or embedding is not finite; the message has the step.
@@ -54,15 +55,16 @@ def train(
         run.restore(context.resume_from)
     progress = run.progress
     started = time.perf_counter() - progress.seconds
+    last = int((context.choices or {}).get("epochs", settings.epochs))
 
     def record(event: Event) -> None:
         progress.seconds = time.perf_counter() - started
         context.record({**event, "seconds": round(progress.seconds, 3)})
 
-    while progress.epoch < settings.epochs and progress.validations_since_best < settings.patience:
+    while progress.epoch < last and progress.validations_since_best < settings.patience:
         progress.epoch += 1
         record({"event": "epoch", "epoch": progress.epoch, "loss": run.one_epoch()})
-        if progress.epoch % settings.validate_every == 0 or progress.epoch == settings.epochs:
+        if progress.epoch % settings.validate_every == 0 or progress.epoch == last:
             if context.validate is not None:
                 metrics = context.validate(run.scorer())
                 improved = run.note_validation(metrics)

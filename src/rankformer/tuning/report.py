@@ -1,7 +1,6 @@
 """What a search leaves behind for people: the best settings as a configuration, and the trials as a table."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import Any
 
 from rankformer.files import atomic_path
 from rankformer.models.registry import MODELS
-from rankformer.runs.configuration import write_configuration
+from rankformer.runs.configuration import toml_value, write_configuration
 from rankformer.tuning.objective import Trial
 from rankformer.tuning.study import Study
 
@@ -81,10 +80,9 @@ def _write_configuration(study: Study, best: Trial, commands: Sequence[str], dat
     ]
     known = MODELS.get(aim.method.name) is aim.method
     model = aim.method.name if known else f"{aim.method.__module__}:{aim.method.__qualname__}"
-    reading = [f"{name} = {json.dumps(value)}\n" for name, value in data.items() if value is not None]
+    reading = [f"{name} = {toml_value(value)}\n" for name, value in data.items() if value is not None]
     with atomic_path(aim.folder / CONFIG) as temporary:
         write_configuration(temporary, model, best_settings(study, best), seed=aim.seed, comment="\n".join(comment))
         if reading:
-            # JSON's strings are TOML's, but for one control character that TOML wants escaped.
             with open(temporary, "a", encoding="utf-8") as stream:
-                stream.writelines(line.replace("\x7f", "\\u007f") for line in ["\n[data]\n", *reading])
+                stream.writelines(["\n[data]\n", *reading])

@@ -18,7 +18,8 @@ const detail = new Detail({
   choose: chooseItem,
   close: closeDetail,
   pick,
-  canPick: (item) => model.can.fold_in && !(state.view === "new-user" && state.picks.includes(keyOf(item.item_id))),
+  canPick: (item) => model.can.fold_in && !item.cold
+    && !(state.view === "new-user" && state.picks.includes(keyOf(item.item_id))),
 });
 
 /** Goes to a changed state; a step that Back should undo becomes an entry of the browser's history. */
@@ -40,7 +41,7 @@ function update() {
   showFrame();
   if (state.view === "model") return;
   const who = writeJson(state.view === "user" ? ["user", state.user] : ["new-user", state.picks]);
-  const list = writeJson([who, state.length, state.seen]);
+  const list = writeJson([who, state.length, state.seen, state.where]);
   const item = state.item === null ? null : writeJson([who, state.item]);
   const was = asked;
   asked = { who, list, item };
@@ -67,8 +68,19 @@ function showFrame() {
   byId("length").replaceChildren(...lengths.map((length) =>
     make("option", { selected: length === state.length }, String(length))));
   byId("include-seen").checked = state.seen;
+  showFilter();
   const name = { user: state.user, "new-user": "new user", model: "the model" }[state.view];
   document.title = name ? `${name} · rankformer` : "rankformer";
+}
+
+/** Shows the filter where the run has attributes, or the address has an expression. */
+function showFilter() {
+  const names = Object.keys(model.attributes ?? {});
+  byId("filter").hidden = asker() === null || !(names.length || state.where);
+  if (document.activeElement !== byId("where")) byId("where").value = state.where;
+  byId("where-clear").hidden = !state.where;
+  byId("where-help").textContent = names.length
+    ? `Compare ${names.slice(0, 30).join(", ")}; join comparisons by and, or, not.` : "";
 }
 
 /** Shows whose list it is: the history of a user, or the picks of a new one. */
@@ -92,7 +104,7 @@ function showHistory(answer) {
   if (!answer) return panels.history.fill();
   seenKeys = new Set(answer.items.map((item) => keyOf(item.item_id)));
   if (entries && state.seen) showList();
-  if (!answer.items.length) return panels.history.fill(emptyBox("No history", "Nothing in the log is by this user."));
+  if (!answer.items.length) return panels.history.fill(emptyBox("No history", "The model was given no interaction of this user."));
   const shown = SINGLE.matches ? 3 : 12;
   const [list, ...more] = itemList(answer.items, { onchoose: chooseItem, shown, label: "History" });
   const got = answer.items.length;
@@ -164,15 +176,17 @@ function showList(answer = null) {
   ranked.show(entries, { seen: seenKeys, compare, pickable: state.view === "new-user" });
   if (entries.length) panels.results.fill(!note.hidden && note, ranked.element);
   else panels.results.fill(emptyBox("Nothing left to recommend",
-    state.seen ? "" : "Every item has been seen. “Include seen” brings them back."));
+    state.where ? "No item that is left meets the filter."
+      : state.seen ? "" : "Every item has been seen. “Include seen” brings them back."));
   placeDetail();
   if (detail.element.contains(focused)) focused.focus();
   if (focusPosition !== null && document.activeElement === document.body) ranked.focus(focusPosition, ".pick");
   focusPosition = null;
 }
 
-function showNote({ fallback = false, unknown_items: unknown = [] }) {
-  const popular = state.picks.length ? "Nothing that was picked is known to the model" : "Nothing picked yet";
+function showNote({ fallback = null, unknown_items: unknown = [] }) {
+  const popular = state.view === "user" ? "The model was fitted on no interaction of this user"
+    : state.picks.length ? "Nothing that was picked is known to the model" : "Nothing picked yet";
   const words = [
     fallback && `${popular}: these are the most popular items.`,
     unknown.length > 0 && `Unknown to the model and skipped: ${unknown.map(String).join(", ")}.`,
@@ -189,7 +203,8 @@ function loadDetail() {
     const unable = !model.can.explain
       ? `The scores of ${model.model} are not a sum over a user’s history, so there are no reasons to give.`
       : !someone ? "Choose a user to see reasons."
-      : nothing ? "Pick some items first: reasons come from a history." : null;
+      : nothing ? "Pick some items first: reasons come from a history."
+      : itemOf(key).cold ? "Nobody has this item yet. Its score comes from items with similar attributes." : null;
     detail.show(itemOf(key), {
       eyebrow: someone ? `For ${someone.name}` : "",
       explain: unable ? null : (signal) => someone.explain(key, signal),
@@ -270,6 +285,15 @@ function listen() {
   makeFields({ chooseUser, pick });
   byId("length").addEventListener("change", (event) => go({ length: Number(event.target.value) }));
   byId("include-seen").addEventListener("change", (event) => go({ seen: event.target.checked }));
+  byId("filter").addEventListener("submit", (event) => {
+    event.preventDefault();
+    go({ where: byId("where").value.trim() });
+  });
+  byId("where-clear").addEventListener("click", () => {
+    byId("where").value = "";
+    go({ where: "" });
+    byId("where").focus();
+  });
   byId("skip").addEventListener("click", (event) => {
     event.preventDefault();
     (byId("lists").hidden ? byId("main") : byId("results-heading")).focus();

@@ -46,6 +46,19 @@ function idElement(item) {
   return nameOf(item) === id ? null : make("bdi", { class: "id" }, id);
 }
 
+/** Returns a value of an attribute as text. */
+const attributeText = (value) =>
+  (Array.isArray(value) ? value.join(", ") : typeof value === "boolean" ? (value ? "yes" : "no") : String(value));
+
+/** Returns the attributes of an item that are known, as one line of small print, or nothing. */
+function attributesElement(item) {
+  const known = Object.entries(item.attributes ?? {}).filter(([, value]) => value !== null);
+  if (!known.length) return null;
+  return make("span", { class: "attributes" }, known.map(([name, value]) =>
+    make("span", { class: "attribute" }, make("span", { class: "attribute-name" }, name), " ",
+      make("bdi", {}, attributeText(value)))));
+}
+
 /** Returns a string that tells ids apart; ids of one column are all of one type. */
 const keyOf = (id) => String(id);
 

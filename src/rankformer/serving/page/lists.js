@@ -35,7 +35,7 @@ class RankedList {
     const fractions = fractionsOf(entries.map((entry) => entry.score));
     const rows = entries.map((entry, index) => {
       const known = seen.has(keyOf(entry.item_id));
-      return this.row(entry, fractions[index], decimals, { known, before, pickable: pickable && !known });
+      return this.row(entry, fractions[index], decimals, { known, before, pickable: pickable && !known && !entry.cold });
     });
     this.rows = new Map(entries.map((entry, index) => [keyOf(entry.item_id), rows[index]]));
     this.ranks = new Map(entries.map((entry) => [keyOf(entry.item_id), entry.rank]));
@@ -52,7 +52,9 @@ class RankedList {
         nameElement(entry),
         idElement(entry),
         known && make("span", { class: "tag" }, "seen"),
-        this.movement(entry, before)),
+        entry.cold && make("span", { class: "tag", title: "No interactions yet: scored by its attributes" }, "new item"),
+        this.movement(entry, before),
+        attributesElement(entry)),
       numberElement(entry.score, decimals),
       make("span", { class: "meter", "aria-hidden": "true", variables: { "--fraction": fraction } }));
     const words = { "aria-label": `Add ${nameOf(entry)} to the new user`, title: "Add to the new user" };

@@ -41,8 +41,13 @@ const tile = (name, value) => make("div", { class: "tile" }, make("dt", {}, name
 function metricsSection(model) {
   const metrics = Object.entries(model.metrics ?? {});
   if (!metrics.length) return emptyBox("No metrics", "The test part was not evaluated when this model was trained.");
+  const warm = Object.entries(model.warm_metrics ?? {});
   return [
     make("dl", { class: "tiles" }, metrics.map(([name, value]) => tile(name, numberElement(value, 4)))),
+    warm.length > 0 && make("p", { class: "quiet" },
+      `Users with training interactions: ${warm.map(([name, value]) => `${name} ${decimal(value, 4)}`).join(", ")}.`),
+    model.refit && make("p", { class: "quiet" },
+      `Measured before the model was refitted on all ${count(model.refit.interactions)} interactions.`),
     make("h3", {}, "Measured under this protocol"),
     make("div", { class: "pairs" }, facts(flatten(model.protocol).filter(([name]) => !name.startsWith("versions")))),
   ];

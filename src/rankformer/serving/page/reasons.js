@@ -78,7 +78,8 @@ class Detail {
     this.title(item, eyebrow);
     if (explain) this.reasons.load(explain, (answer) => this.showReasons(answer), { keep: same });
     else this.reasons.fill(remark(unable));
-    if (can.similar) {
+    if (item.cold) this.similar.fill(remark("Nobody has this item yet, so nobody knows what is like it."));
+    else if (can.similar) {
       this.similar.load(
         (signal) => service.ask(path`v1/items/${item.item_id}/similar?k=${SIMILAR}`, { signal }),
         (answer) => this.showSimilar(answer), { keep: same });
@@ -99,7 +100,8 @@ class Detail {
       make("h2", { id: "detail-name", tabindex: "-1" }, nameElement(item)),
       button("×", close, { class: "close", "aria-label": "Close the details", title: "Close (Esc)" }),
       make("p", { class: "detail-line" }, idElement(item),
-        canPick(item) && button("Add to the new user", () => pick(item), { class: "link" })));
+        canPick(item) && button("Add to the new user", () => pick(item), { class: "link" })),
+      ...[attributesElement(item)].filter(Boolean));
     if (focused) byId("detail-name")?.focus();
   }
 

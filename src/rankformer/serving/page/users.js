@@ -4,12 +4,14 @@ const HISTORY = 100; // items of a history that are fetched
 const SUGGESTIONS = 20;
 const REST = 150; // milliseconds without a change before the new user's list is asked for
 
-/** Items met in answers, by key: their ids as the service writes them, and their titles. */
+/** Items met in answers, by key: their ids as the service writes them, their titles and attributes. */
 const catalogue = new Map();
 
 /** Keeps the items of an answer in mind and returns the answer. */
 function remember(answer) {
-  for (const { item_id: id, title = null } of answer.items) catalogue.set(keyOf(id), { item_id: id, title });
+  for (const { item_id: id, title = null, attributes = null, cold = catalogue.get(keyOf(id))?.cold } of answer.items) {
+    catalogue.set(keyOf(id), { item_id: id, title, attributes, cold });
+  }
   return answer;
 }
 
@@ -42,18 +44,25 @@ const pause = (milliseconds, signal) =>
 const knownUser = (user) => ({
   name: user,
   history: async (signal) => remember(await service.ask(path`v1/users/${user}/history?limit=${HISTORY}`, { signal })),
-  list: async ({ length, seen }, signal) =>
-    remember(await service.ask(path`v1/recommend/${user}?k=${length}&include_seen=${seen}`, { signal })),
+  list: async ({ length, seen, where }, signal) => {
+    const filter = where ? path`&where=${where}` : "";
+    const address = path`v1/recommend/${user}?k=${length}&include_seen=${seen}` + filter;
+    const answer = remember(await service.ask(address, { signal }));
+    // An id that nobody has is most likely mistyped: the history route says so.
+    if (answer.fallback) await service.ask(path`v1/users/${user}/history?limit=1`, { signal });
+    return answer;
+  },
   explain: async (key, signal) => service.ask(path`v1/explain/${user}/${key}`, { signal }),
 });
 
 /** Returns a new user with these items. */
 const newUser = (picks) => ({
   name: "the new user",
-  list: async ({ length, seen }, signal) => {
+  list: async ({ length, seen, where }, signal) => {
     await pause(REST, signal);
     await resolve(picks, signal);
     const body = { history: picks.map((key) => itemOf(key).item_id), k: length, include_seen: seen };
+    if (where) body.where = where;
     return remember(await service.ask("v1/recommend:session", { body, signal }));
   },
   explain: async (key, signal) => {

@@ -1,0 +1,348 @@
+"""Blend: several methods, quickly tuned, standardized per user and added with weights chosen on validation.
+
+    y_ui = sum_k w_k (s_k,ui - mean_k,u) / sd_k,u          over the items, for every member k (`scoring.blend`)
+
+Every member is fitted with its defaults and, after a quick search over the few settings that matter
+(`models.quick_search`), with the best of them; both may enter, because what is best alone is not always what helps
+most. The weights come from bagged greedy selection on the validation part (`evaluation.blend_weights`). Without a
+validation part a tenth of the interactions is held out to choose on, and then everything is fitted again on all.
+
+A budget bounds the time: each member gets its share of what is left, a trained one is given fewer epochs where its
+share asks for it, and one that would not get far is left out and named, like one that needs too much memory.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Self
+
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from rankformer.errors import ConfigError, TrainingError
+from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.models.base import Model
+from rankformer.models.quick_search import quick_search
+from rankformer.runs.fitting import TrainingData
+from rankformer.scoring.base import Scorer
+from rankformer.scoring.blend import BlendScorer
+from rankformer.settings import ModelSettings, seconds_of
+from rankformer.training.context import Event, FitContext, TrainingState
+
+MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
+MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
+LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
+HELD_OUT = 0.1  # of the interactions, where there is no validation part
+LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
+FAILURES = (ConfigError, TrainingError, MemoryError)  # of a member, which the blend does without
+
+
+class BlendSettings(ModelSettings):
+    """Hyperparameters of a blend."""
+
+    members: tuple[str, ...] = MEMBERS
+    """Methods to blend, by name."""
+    member_settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Hyperparameters of members, by the member's name; what is given here is not searched."""
+    tune: bool = True
+    """Whether to search the few settings of each member that matter."""
+    budget: float | None = Field(default=600.0, gt=0)
+    """Seconds for everything, as a number or as 90s, 2m or 1h; none for no bound."""
+    metric: str = "ndcg@20"
+    """Metric that chooses the members' settings on the validation part."""
+
+    @field_validator("members", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("members")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) < len(value) or Blend.name in value:
+            raise ConfigError(f"members={','.join(value)}: name at least one method, each once, and not blend itself")
+        return value
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        return seconds_of(value) if isinstance(value, str) else value
+
+
+@dataclass
+class Trial:
+    """One fit of a member."""
+
+    member: str
+    settings: dict[str, Any]  # changes of its defaults
+    value: float = 0.0  # on the validation part, 0 without one
+    seconds: float = 0.0
+    choices: dict[str, Any] = field(default_factory=dict)  # what its own validation chose
+    parameters: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of a trained member
+    scorer: Scorer | None = field(default=None, repr=False)  # where it is in memory
+
+    def record(self) -> dict[str, Any]:
+        """Return the trial as JSON can hold it."""
+        return {name: getattr(self, name) for name in ("member", "settings", "value", "seconds", "choices")}
+
+
+class Blend(Model):
+    """Several methods, quickly tuned and added with weights chosen on validation.
+
+    Use it when the lists should be the best that the log allows; it takes the time of all its members together.
+    """
+
+    name = "blend"
+    title = "Blend"
+    paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
+    has_vectors = None
+    uses_weights = True  # in the members that can use them
+    settings: BlendSettings
+    search_space = {"tune": [True, False]}
+
+    @Model.takes(BlendSettings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._choices: dict[str, Any] = {}
+        for name in self.settings.members:  # a mistake is found before the work
+            self.member(name)
+        for name in self.settings.member_settings.keys() - set(self.settings.members):
+            raise ConfigError(f"member_settings: {name!r} is none of the members {', '.join(self.settings.members)}")
+
+    def member(self, name: str, **changes: Any) -> Model:
+        """Return a member, not fitted, with some of its settings changed."""
+        from rankformer.models.registry import model_class  # which knows this class
+
+        given = self.settings.member_settings.get(name, {})
+        return model_class(name)(seed=self.seed, device=self.settings.device, **{**given, **changes})
+
+    def fit(self, train: TrainingData, valid: TrainingData | None = None, **options: Any) -> Self:
+        """Learn from the training part; without a validation part a tenth of it is held out to choose on."""
+        if (valid is not None and len(valid)) or options.get("choices") is not None or len(train) < LEAST_TO_CHOOSE:
+            return super().fit(train, valid, **options)
+        parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
+        chooser = type(self)(**self.settings.model_dump())
+        chooser.fit(parts.train, parts.valid, on_event=options.get("on_event"))
+        return super().fit(train, None, **{**options, "choices": chooser.choices()})
+
+    def choices(self) -> dict[str, Any]:
+        """Return the members with their settings, what their validations chose, and their weights."""
+        return self._choices
+
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
+        work = _Work(self, graph, context)
+        if context.choices is None:
+            pool = work.pool()
+            weights = work.weigh(pool)
+        else:
+            chosen = context.choices["members"]
+            pool = {each["label"]: work.again(each) for each in chosen}
+            weights = {each["label"]: each["weight"] for each in chosen}
+        kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
+        self._choices = {
+            "members": [{"label": label, "weight": weights[label], **trial.record()} for label, trial in kept.items()]
+        }
+        blend = BlendScorer.of({label: work.scorer_of(trial).cpu() for label, trial in kept.items()}, weights)
+        if context.validate is not None:
+            work.record({"event": "validation", "epoch": 1, **context.validate(blend), "best": True})
+        return blend
+
+
+class _Work:
+    """One fit of a blend: its trials, kept in checkpoints, and its clock."""
+
+    def __init__(self, blend: Blend, graph: BipartiteGraph, context: FitContext) -> None:
+        self.blend, self.graph, self.context, self.settings = blend, graph, context, blend.settings
+        self.trials: list[Trial] = []
+        self.refused: dict[str, str] = {}
+        self.unfinished: tuple[dict[str, Any], TrainingState] | None = None  # the training that a resumed fit was in
+        self.started = time.perf_counter()
+        state = context.resume_from
+        if state is not None:
+            self.started -= state.numbers["seconds"]
+            self.trials = [
+                Trial(**record, parameters=state.group(f"trial.{at}."))
+                for at, record in enumerate(state.numbers["trials"])
+            ]
+            running = state.numbers["running"]
+            if running is not None:
+                self.unfinished = running["trial"], TrainingState(state.group("running."), running["numbers"])
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole fit, those before a resume among them."""
+        return time.perf_counter() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds that the budget leaves to members; the rest is for what follows."""
+        return math.inf if self.settings.budget is None else MEMBERS_SHARE * self.settings.budget - self.seconds
+
+    def record(self, event: Event) -> None:
+        self.context.record({**event, "seconds": round(self.seconds, 3)})
+
+    def pool(self) -> dict[str, Trial]:
+        """Return what weights are chosen for, by label: each member at its best, and with its defaults."""
+        pool: dict[str, Trial] = {}
+        names = self.settings.members
+        for at, name in enumerate(names):
+            try:
+                pool |= self.search(name, self.seconds + self.left / (len(names) - at))
+            except FAILURES as error:
+                self.refused[name] = " ".join(str(error).split()) or type(error).__name__
+                self.record({"event": "refused", "member": name, "reason": self.refused[name]})
+        if not pool:
+            raise TrainingError("no member of the blend could be fitted; " + "; ".join(self.refused.values()))
+        return pool
+
+    def search(self, name: str, until: float) -> dict[str, Trial]:
+        """Return the best trial of a member, and the one with its defaults where that is another."""
+        limits = self.limits(name, until)
+        defaults = self.trial(name, limits)
+        best = defaults
+        method = type(self.blend.member(name))
+
+        def value_of(changes: dict[str, Any]) -> float | None:
+            nonlocal best
+            if self.seconds >= until and self.find(name, {**limits, **changes}) is None:
+                return None
+            try:
+                trial = self.trial(name, {**limits, **changes})
+            except FAILURES:
+                return None
+            if method.fidelity not in changes:
+                loser, best = (best, trial) if trial.value > best.value else (trial, best)
+                if loser is not defaults and loser is not best:
+                    loser.scorer, loser.parameters = None, {}  # frees memory
+            return trial.value
+
+        if self.settings.tune and self.context.validate is not None:
+            quick_search(method, {**self.settings.member_settings.get(name, {}), **limits}, value_of)
+        return {name: best} if best is defaults else {name: best, f"{name} (defaults)": defaults}
+
+    def limits(self, name: str, until: float) -> dict[str, Any]:
+        """Return fewer epochs where all of them would take longer than a member may.
+
+        Raises:
+            TrainingError: too few would be left.
+        """
+        settings = self.blend.member(name).settings
+        epochs = getattr(settings, "epochs", None)
+        if epochs is None or until == math.inf:
+            return {}
+        earlier = next((trial for trial in self.trials if trial.member == name), None)
+        if earlier is not None:  # a resumed fit keeps what it had found
+            return {key: value for key, value in earlier.settings.items() if key == "epochs"}
+        moments = [time.perf_counter()]
+        probe = self.blend.member(name, epochs=2, validate_every=2)
+        probe.learn(
+            self.graph_for(probe), FitContext(self.context.validate, lambda event: moments.append(time.perf_counter()))
+        )
+        times = [later - earlier for earlier, later in pairwise(moments[1:])]
+        each = times[0] + sum(times[1:]) / settings.validate_every  # type: ignore[attr-defined]
+        possible = int((until - self.seconds) / each)
+        if possible < LEAST_EPOCHS * epochs:
+            share = max(0, until - self.seconds)
+            raise TrainingError(
+                f"{name} would take about {epochs * each:.0f} s of the {share:.0f} s that are its share"
+            )
+        return {} if possible >= epochs else {"epochs": possible}
+
+    def graph_for(self, model: Model) -> BipartiteGraph:
+        """Return the interactions as a member counts them."""
+        return self.graph if model.uses_weights else self.graph.unweighted()
+
+    def find(self, name: str, settings: dict[str, Any]) -> Trial | None:
+        """Return the trial of a member with these settings, None when there was none."""
+        return next((trial for trial in self.trials if (trial.member, trial.settings) == (name, settings)), None)
+
+    def trial(self, name: str, settings: dict[str, Any]) -> Trial:
+        """Return the trial of a member with these settings, fitted now unless it was before."""
+        found = self.find(name, settings)
+        if found is not None:
+            return found
+        trial = Trial(name, settings)
+        self.fit(trial)
+        self.trials.append(trial)
+        self.record({"event": "trial", **trial.record()})
+        self.save()
+        return trial
+
+    def again(self, record: Mapping[str, Any]) -> Trial:
+        """Return a trial that an earlier fit made, fitted with what its validation chose held fixed."""
+        trial = Trial(record["member"], dict(record["settings"]), choices=dict(record["choices"]))
+        found = self.find(trial.member, trial.settings)
+        if found is None:
+            self.fit(trial, trial.choices)
+            self.trials.append(trial)
+            self.save()
+        return found or trial
+
+    def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None) -> None:
+        """Fit a trial and note what came out of it."""
+        self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
+        started, events = time.perf_counter(), list[Event]()
+        model = self.blend.member(trial.member, **trial.settings)
+        resume = None
+        if self.unfinished is not None and self.unfinished[0] == trial.record():
+            resume = self.unfinished[1]
+        context = FitContext(self.context.validate, events.append, _Nested(self, trial), resume, choices)
+        trial.scorer = model.learn(self.graph_for(model), context)
+        model.log = events
+        metric = self.settings.metric
+        trial.value = max((event[metric] for event in events if event["event"] == "validation"), default=0.0)
+        trial.seconds = round(time.perf_counter() - started, 3)
+        trial.choices, trial.parameters = dict(choices or model.choices()), model.parameters()
+
+    def scorer_of(self, trial: Trial) -> Scorer:
+        """Return the scorer of a trial, made again where a resumed fit does not have it."""
+        if trial.scorer is None:
+            model = self.blend.member(trial.member, **trial.settings)
+            best = {f"best.{name}": values for name, values in trial.parameters.items()}
+            trial.scorer = model.best_scorer(self.graph_for(model), TrainingState(best, {}))
+            if trial.scorer is None:
+                trial.scorer = model.learn(self.graph_for(model), FitContext(choices=trial.choices))
+        return trial.scorer
+
+    def weigh(self, pool: dict[str, Trial]) -> dict[str, float]:
+        """Return the weight of each entry of the pool, chosen on the validation part; equal ones without it."""
+        if self.context.weigh is None:
+            return dict.fromkeys(pool, 1 / len(pool))
+        self.record({"event": "weighing", "members": list(pool)})
+        weights, values = self.context.weigh([self.scorer_of(trial) for trial in pool.values()])
+        members = [
+            {"label": label, "weight": weight, "without": without, **trial.record()}
+            for (label, trial), weight, without in zip(pool.items(), weights, values[1:], strict=True)
+        ]
+        self.record({"event": "blend", "value": values[0], "members": members, "refused": self.refused})
+        return dict(zip(pool, weights, strict=True))
+
+    def save(self, running: Trial | None = None, state: TrainingState | None = None) -> None:
+        """Write a checkpoint: the trials so far, and the state of the one that runs."""
+        if self.context.checkpoints is None:
+            return
+        tensors = {
+            f"trial.{at}.{name}": values
+            for at, trial in enumerate(self.trials)
+            for name, values in trial.parameters.items()
+        }
+        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "running": None}
+        if running is not None and state is not None:
+            tensors |= {f"running.{name}": values for name, values in state.tensors.items()}
+            numbers["running"] = {"trial": running.record(), "numbers": state.numbers}
+        numbers["trials"] = [trial.record() for trial in self.trials]
+        self.context.checkpoints.save(len(self.trials), TrainingState(tensors, numbers))
+
+
+@dataclass(frozen=True)
+class _Nested:
+    """Where a member that is trained keeps its state: inside the blend's checkpoint."""
+
+    work: _Work
+    trial: Trial
+
+    def save(self, epoch: int, state: TrainingState) -> None:
+        del epoch
+        self.work.save(self.trial, state)
