@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.evaluate import RunArgument
 from rankformer.cli.item_options import apply_filters, takes_filters
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
@@ -36,6 +37,10 @@ def recommend(
         option("popularity|none", "Answer unknown users too, or nobody the model cannot rank for."),
     ] = None,
     out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
+    to: Annotated[str | None, option("URL", "Write to a table of a PostgreSQL database instead.")] = None,
+    table: Annotated[str | None, option("NAME", "Table for --to, made if missing.")] = None,
+    overwrite: Annotated[bool, option("", "Replace the rows of the table.", "--overwrite")] = False,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     filters: dict[str, Any],
@@ -53,6 +58,7 @@ def recommend(
         rankformer recommend runs/demo --users ids.txt --json
         rankformer recommend runs/demo --all -k 20 --out lists.parquet
         rankformer recommend runs/shop --user 17 --where "price < 50 and in_stock" --at-most 2:brand
+        rankformer recommend runs/demo --all --to postgresql://shop@db/shop --table lists --overwrite
     """
     from rankformer.data.writers import check_writable, write_table
     from rankformer.runs.saved import load_run
@@ -63,6 +69,12 @@ def recommend(
         )
     if out is not None:
         check_writable(out)
+    if (to is None) != (table is None) or (to is not None and out is not None) or (overwrite and to is None):
+        raise ConfigError("--to URL and --table NAME belong together, without --out; --overwrite is for them only")
+    if to is not None:
+        from rankformer.export.lists import check_target, write_lists
+
+        check_target(to, table or "")
     recommender, wanted = apply_filters(load_run(run).recommender, filters)
     asked: list[Any]
     with busy("ranking"):
@@ -78,7 +90,14 @@ def recommend(
             chosen: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
             lists = recommender.recommend(None if everyone else asked, k, **chosen)
     _note_gaps(lists, "known item" if history else "interaction the model was fitted on")
-    if out is not None:
+    if to is not None:
+        with busy(f"writing {table}"):
+            write_lists(lists.to_arrow(), to, table or "", overwrite)
+        if json:
+            show_json({"table": table, "rows": len(lists), "fallbacks": lists.fallbacks})
+        else:
+            show(f"wrote {len(lists):,} rows to the table {table}")
+    elif out is not None:
         write_table(lists.to_arrow(), out)
         if json:
             show_json({"out": str(out), "rows": len(lists), "fallbacks": lists.fallbacks})

@@ -25,6 +25,7 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    epochs: Annotated[int | None, option("N", "Most epochs: short for --set epochs=N.", min=1)] = None,
     items: ItemsOption = None,
     budget: Annotated[
         str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 10m.")
@@ -50,7 +51,7 @@ def train(
     interaction. An interrupted training continues with --resume.
 
     Examples:
-        rankformer train demo --out runs/demo --set epochs=200
+        rankformer train demo --out runs/demo --model rankformer --epochs 200
         rankformer train clicks.csv --out runs/clicks --user-column visitor --k-core 5 --seed 1
         rankformer train orders.csv --out runs/shop --items products.csv
         rankformer train clicks.csv --out runs/may --split time --test-from 2026-05-01
@@ -70,7 +71,8 @@ def train(
     source = data_source(data, {**configuration.get("data", {}), **options})
     folder = RunFolder(out)
     state = folder.claim(resume=resume, overwrite=overwrite)
-    changes = [*(assignments or ()), *([] if budget is None else [f"budget={budget}"])]
+    short = {"epochs": epochs, "budget": budget}
+    changes = [*(assignments or ()), *(f"{name}={value}" for name, value in short.items() if value is not None)]
     learner = build_model(configuration, model, changes, seed, device)
     parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
     wants_refit = not source.comes_split if refit is None else refit

@@ -229,7 +229,9 @@ def _plain(value: Any) -> str:
 
 def search_command(context: typer.Context, model: str) -> str:
     """Return the command that does the running search again, with the flags that were given."""
-    words = ["tune", context.params["data"], "--model", model]
+    from rankformer.data.readers.sql import redact
+
+    words = ["tune", redact(context.params["data"]), "--model", model]
     for option in context.command.params:
         value = context.params.get(option.name or "")
         if option.name in _NOT_PART_OF_A_SEARCH or value is None:
@@ -244,7 +246,9 @@ def search_command(context: typer.Context, model: str) -> str:
 
 def training_command(data: str, folder: Path, configuration: str) -> str:
     """Return the command that trains with the configuration in the folder of a search."""
-    return _line(["train", data, "--out", str(folder / "run"), "--config", str(folder / configuration)])
+    from rankformer.data.readers.sql import redact
+
+    return _line(["train", redact(data), "--out", str(folder / "run"), "--config", str(folder / configuration)])
 
 
 def _line(words: list[str]) -> str:

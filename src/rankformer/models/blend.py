@@ -13,10 +13,10 @@ share asks for it, and one that would not get far is left out and named, like on
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -34,6 +34,7 @@ from rankformer.training.context import Event, FitContext, TrainingState
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
+MOST_OPERATIONS = 6e11  # of a member that is solved: seconds on two cores
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
 FAILURES = (ConfigError, TrainingError, MemoryError)  # of a member, which the blend does without
@@ -110,6 +111,7 @@ class Blend(Model):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._choices: dict[str, Any] = {}
+        self._report: Event | None = None  # of the choice that a fit without a validation part held fixed
         for name in self.settings.members:  # a mistake is found before the work
             self.member(name)
         for name in self.settings.member_settings.keys() - set(self.settings.members):
@@ -122,16 +124,17 @@ class Blend(Model):
         given = self.settings.member_settings.get(name, {})
         return model_class(name)(seed=self.seed, device=self.settings.device, **{**given, **changes})
 
-    def fit(self, train: TrainingData, valid: TrainingData | None = None, **options: Any) -> Self:
-        """Learn from the training part; without a validation part a tenth of it is held out to choose on."""
-        if (valid is not None and len(valid)) or options.get("choices") is not None or len(train) < LEAST_TO_CHOOSE:
-            return super().fit(train, valid, **options)
+    def choices_without(
+        self, train: TrainingData, verbose: bool | None, on_event: Callable[[Event], None] | None
+    ) -> Mapping[str, Any] | None:
+        """Return what a fit chooses on a tenth of the training part, held out; None where that is too small."""
+        if len(train) < LEAST_TO_CHOOSE:
+            return None
         parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
         chooser = type(self)(**self.settings.model_dump())
-        chooser.fit(parts.train, parts.valid, on_event=options.get("on_event"))
-        super().fit(train, None, **{**options, "choices": chooser.choices()})
-        self.log = [*chooser.log, *self.log]  # with the report
-        return self
+        chooser.fit(parts.train, parts.valid, on_event=on_event, verbose=verbose)
+        self._report = next(event for event in chooser.log if event["event"] == "blend")
+        return chooser.choices()
 
     def choices(self) -> dict[str, Any]:
         """Return the members with their settings, what their validations chose, and their weights."""
@@ -146,6 +149,9 @@ class Blend(Model):
             chosen = context.choices["members"]
             pool = {each["label"]: work.again(each) for each in chosen}
             weights = {each["label"]: each["weight"] for each in chosen}
+            report, self._report = self._report, None
+            if report is not None:
+                work.record(report)
         kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
         self._choices = {
             "members": [{"label": label, "weight": weights[label], **trial.chosen()} for label, trial in kept.items()]
@@ -242,7 +248,10 @@ class _Work:
         Raises:
             TrainingError: too few would be left.
         """
-        settings = self.blend.member(name).settings
+        model = self.blend.member(name)
+        settings, operations = model.settings, model.operations(self.graph)
+        if until < math.inf and operations > MOST_OPERATIONS:
+            raise TrainingError(f"{name} needs {operations:.1e} multiply-adds here; budget=none grants them")
         epochs = getattr(settings, "epochs", None)
         if epochs is None or until == math.inf:
             return {}
