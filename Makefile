@@ -7,7 +7,7 @@ export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench attack clean
 
 demo: $(READY)
 	@$(BIN)/rankformer demo
@@ -23,6 +23,9 @@ check: $(READY)
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(BENCH_OPTIONS)
+
+attack: $(READY)
+	$(BIN)/python -m attack $(ATTACK_OPTIONS)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 14) else "rankformer needs Python 3.11 to 3.14; found " + sys.version.split()[0] + ". Set one with: make PYTHON=python3.12 ...")'

@@ -121,3 +121,41 @@ def test_seed_and_device_are_settings_of_every_model_but_no_hyperparameters():
     for seed in (-1, 2**63):
         with pytest.raises(ConfigError, match=f"seed={seed}: "):
             Wide(seed=seed)
+
+
+class Method(ModelSettings):
+    num_layers: int = 3
+    hidden_dim: int = 8
+    rounds_of: int = 5
+    learning_rate: float = 0.1
+    l2: float = 0.001
+    temperature: float = 0.2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "most"), [("num_layers", 65, 64), ("hidden_dim", 10**6, 65536), ("rounds_of", 2**31, 2**31 - 1)]
+)
+def test_integers_that_nobody_means_are_refused(name, value, most):
+    with pytest.raises(ConfigError, match=rf"{name}={value}: input should be at most {most:g}".replace("+", r"\+")):
+        Method(**{name: value})
+    assert getattr(Method(**{name: most}), name) == most
+
+
+def test_a_wrong_value_is_repeated_only_in_part():
+    with pytest.raises(ConfigError) as caught:
+        Method(num_layers="9" * 5000)
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({}, "try a smaller learning_rate than 0.1"),
+        ({"learning_rate": 5.0}, "try a smaller learning_rate than 5.0 (default 0.1)"),
+        ({"l2": 1e37}, "try a smaller l2 than 1e+37 (default 0.001)"),
+        ({"learning_rate": 0.2, "temperature": 1e-37}, "try a larger temperature than 1e-37 (default 0.2)"),
+        ({"l2": 0.002}, "try a smaller learning_rate than 0.1"),
+    ],
+)
+def test_the_advice_is_about_the_setting_that_is_furthest_from_usual(changes, advice):
+    assert Method(**changes).likely_cause() == advice

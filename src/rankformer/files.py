@@ -1,11 +1,18 @@
-"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture; checksums of files."""
+"""Writing files so that a reader sees the old bytes or the new bytes, never a mixture; locks and checksums."""
 
+import fcntl
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from rankformer.errors import RunFolderError
+
+LOCK = ".rankformer.lock"
+_holders: dict[Path, int] = {}  # the folders this process holds, each with the thread that does
 
 
 def sha256_of(path: Path) -> str:
@@ -37,6 +44,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
         sync_folder(target.parent)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk does not say what was being written
+        raise
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
@@ -46,6 +56,54 @@ def write_bytes_atomic(target: Path, data: bytes) -> None:
     """Write `data` to `target` in one step as seen by any reader."""
     with atomic_path(target) as temporary:
         temporary.write_bytes(data)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes and threads from writing to a folder, made if missing; one thread may lock it twice.
+
+    Raises:
+        RunFolderError: another writes to it; the message has its process id.
+    """
+    place, thread = folder.resolve(), threading.get_ident()
+    if _holders.get(place) == thread:
+        yield
+        return
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = _lock(folder / LOCK)
+    _holders[place] = thread
+    try:
+        yield
+    finally:
+        del _holders[place]
+        with suppress(OSError):
+            (folder / LOCK).unlink()
+            if is_new:
+                folder.rmdir()  # unless something was written
+        os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    """Return the descriptor that holds a lock file; closing it, or the end of the process, releases the lock."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 20).decode("ascii", "replace") or "unknown"
+            os.close(descriptor)
+            raise RunFolderError(
+                f"{path.parent} is being written by process {holder}; wait until it has ended, or choose another folder"
+            ) from None
+        except OSError:
+            pass  # a file system that has no locks
+        with suppress(FileNotFoundError):  # the last holder may just have removed the file that was opened
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, str(os.getpid()).encode())
+                return descriptor
+        os.close(descriptor)
 
 
 def _umask() -> int:

@@ -1,13 +1,19 @@
 """`Settings`: the base of every group of settings, a frozen value that rejects what it does not know."""
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from rankformer.errors import ConfigError
+
+# The largest integers that can be meant, by the end of a name; and about the largest 32-bit float.
+_MOST = {"layers": 64, "layer": 64, "order": 64, "_dim": 2**16, "heads": 2**10, "features": 2**16, "": 2**31 - 1}
+_MOST_FLOAT = 3.4e38
+_SHOWN = 80  # characters of a wrong value that an error repeats
 
 
 class Settings(BaseModel):
@@ -62,8 +68,35 @@ class ModelSettings(Settings):
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides every random draw."""
-    device: str = "cpu"
+    device: str = Field(default="cpu", max_length=40)
     """Where to compute: cpu, cuda, or auto for CUDA where there is one."""
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> Self:
+        for name in self.hyperparameter_fields():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            most = _MOST_FLOAT if isinstance(value, float) else next(_MOST[end] for end in _MOST if name.endswith(end))
+            if abs(value) > most:
+                raise ConfigError(f"{name}={_cut(repr(value))}: input should be at most {most:g}")
+        return self
+
+    def likely_cause(self) -> str:
+        """Return which hyperparameter is furthest from its default, as advice where numbers are not finite."""
+        ratios: dict[str, float] = {}
+        for name, field in self.hyperparameter_fields().items():
+            value, usual = getattr(self, name), field.default
+            if isinstance(value, float) and isinstance(usual, int | float) and value != usual:
+                ratios[name] = abs(math.log(max(abs(value), 1e-45) / max(abs(usual), 1e-6)))
+        name = max(ratios, key=lambda name: ratios[name], default="")
+        if ratios.get(name, 0.0) < math.log(10):
+            name = "learning_rate" if hasattr(self, "learning_rate") else name
+        if not name:
+            return "check the weights of the interactions"
+        usual = type(self).model_fields[name].default
+        advice = f"try a smaller {name}" if getattr(self, name) >= usual else f"try a larger {name}"
+        return f"{advice} than {getattr(self, name)}" + (f" (default {usual})" if name in ratios else "")
 
     @classmethod
     def hyperparameter_fields(cls) -> dict[str, FieldInfo]:
@@ -99,5 +132,9 @@ def _as_config_error(owner: type[Settings], problem: ValidationError) -> ConfigE
     if first["type"] == "missing":
         return ConfigError(f"setting {name!r} is missing; give it a value")
     expected = first["msg"][:1].lower() + first["msg"][1:]
-    prefix = f"{name}={first['input']!r}: " if name else ""
+    prefix = f"{name}={_cut(repr(first['input']))}: " if name else ""
     return ConfigError(f"{prefix}{expected}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,7 +1,9 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import typer
@@ -143,6 +145,9 @@ def test_debug_is_taken_anywhere_and_shows_the_traceback(cli, tmp_path, place):
         ),
         (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied"),
         (OSError(28, "No space left on device"), 1, "error: No space left on device"),
+        (OSError(30, "Read-only file system", "/x"), 2, "error: /x: Read-only file system"),
+        (OSError(36, "File name too long", "x" * 5000), 2, f"error: {'x' * 300}...: File name too long"),
+        (MemoryError(), 1, None),
         (KeyboardInterrupt(), 130, None),
     ],
     ids=lambda value: type(value).__name__,
@@ -157,6 +162,34 @@ def test_each_kind_of_problem_has_its_exit_code(cli, monkeypatch, problem, code,
     assert "Traceback" not in outcome.err
     if line is not None:
         assert outcome.error == line
+
+
+@pytest.mark.parametrize(
+    "words", [["recommend", "{}", "--user", "\udcff"], ["train", "demo", "--out", "{}/\udcff"], ["\udcff"]]
+)
+def test_arguments_that_are_not_utf8_are_refused(cli, tmp_path, words):
+    outcome = cli(*(word.format(tmp_path) for word in words))
+    assert outcome.code == 2
+    assert "UTF-8" in outcome.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_interrupt_adds_no_traceback(tmp_path):
+    """Both arrive as fast as a user can press, while the first is being reported and after."""
+    script = "import sys; from rankformer.cli.main import run; sys.exit(run())"
+    settings = ("epochs=1000000", "validate_every=1", "patience=9999")
+    flags = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-c", script, "train", "demo", "--out", str(tmp_path / "run"), *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline()  # it trains
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        error = process.stderr.read()
+    assert "Traceback" not in error
+    assert process.returncode == 130
+    assert "--resume" in error
 
 
 def test_a_reader_that_leaves_is_no_error(finished):

@@ -157,6 +157,39 @@ def test_bad_data_is_one_line(cli, tmp_path, content, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--threads", "100000"], "threads"),
+        (["--set", "num_layers=1000000000"], "num_layers=1000000000: input should be at most 64"),
+        (["--set", "embedding_dim=99999999999"], "embedding_dim"),
+        (["--set", "epochs=" + "9" * 5000], "epochs='999"),
+        (["--set", "tau=" + "[" * 5000], "tau"),
+        (["--set", "metric=ndcg@99999999999999999999"], "cutoff"),
+        (["--set", f"metric=ndcg@{'9' * 5000}"], "cutoff"),
+        (["--seed", "9" * 30], "seed"),
+        (["--user-column", "a", "--item-column", "a"], "both the user and the item"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_values_beyond_all_bounds_are_refused_in_one_short_line(cli, clicks, tmp_path, flags, message):
+    outcome = cli("train", clicks, "--out", tmp_path / "run", "--model", "rankformer", *CLICK_COLUMNS, *flags)
+    assert outcome.code == 2
+    assert message in outcome.error
+    assert len(outcome.error) < 700
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["seed = -1", "[settings]\nepochs = " + "9" * 5000, "a = " + "[" * 5000, "seed = 1e999"]
+)
+def test_a_file_of_such_values_is_refused_too(cli, clicks, tmp_path, text):
+    (tmp_path / "c.toml").write_text(text, encoding="utf-8")
+    outcome = cli("train", clicks, "--out", tmp_path / "run", *CLICK_COLUMNS, "--config", tmp_path / "c.toml")
+    assert outcome.code == 2
+    assert "unexpected" not in outcome.error
+
+
 def test_data_that_is_not_there(cli, tmp_path):
     assert "did you mean 'epinions'" in cli("train", "epinion", "--out", tmp_path / "run").error
     assert "rankformer data download epinions" in cli("train", "epinions", "--out", tmp_path / "run").error
@@ -204,6 +237,15 @@ class TestTheFolderIsInUse:
         assert cli(*self.arguments(clicks, run), "--overwrite", "--set", "tau=7").code == 2
         assert cli("train", "nothing.csv", "--out", run, "--overwrite").code == 2
         assert cli("recommend", run, "--user", "u1").code == 0
+
+    def test_a_training_that_fails_does_not_cost_the_old_run(self, cli, clicks, run):
+        before = cli("recommend", run, "--all", "--json").json
+        assert cli(*self.arguments(clicks, run), "--overwrite", "--set", "learning_rate=1e30").code == 1
+        assert cli("recommend", run, "--all", "--json").json == before
+        assert "--overwrite" in cli(*self.arguments(clicks, run)).error
+        assert cli(*self.arguments(clicks, run), "--overwrite", "--seed", 4, "--json").json["seed"] == 4
+        assert cli("recommend", run, "--all", "--json").json != before
+        assert not (run / ".training").exists()
 
     @pytest.mark.parametrize("flags", [[], ["--resume"], ["--overwrite"]])
     def test_a_folder_of_other_things_is_never_touched(self, cli, clicks, tmp_path, flags):

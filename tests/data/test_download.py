@@ -1,4 +1,5 @@
 import hashlib
+import os
 import threading
 import time
 from contextlib import suppress
@@ -30,6 +31,11 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         asked = self.headers.get("Range")
         server.asked.append(asked)
+        if server.redirect:
+            self.send_response(302)
+            self.send_header("Location", server.redirect)
+            self.end_headers()
+            return
         if server.status != 200:
             self.send_error(server.status)
             return
@@ -65,6 +71,7 @@ def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.body, running.status, running.ranges, running.length = BODY, 200, True, True
         running.send, running.sends_left, running.pause, running.shift, running.asked = len(BODY), 0, 0.0, 0, []
+        running.redirect = None
         running.url = f"http://127.0.0.1:{running.server_address[1]}"
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -238,3 +245,14 @@ def test_datasets_that_cannot_be_downloaded(tmp_path):
         download_dataset("yelp2018-lightgcn", tmp_path)
     with pytest.raises(ConfigError, match="'nope' is not a known dataset"):
         download_dataset("nope", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["ftp://127.0.0.1/f", "file:///etc/passwd", "data:text/plain,x", "http://[::1", "http://a:b:c/", "gopher://x"],
+)
+def test_a_redirect_to_what_is_not_http_is_refused(server, tmp_path, target):
+    server.redirect = target
+    with pytest.raises(DownloadError, match=r"redirect|302|nonnumeric port"):
+        fetch(server, tmp_path)
+    assert os.listdir(tmp_path) == []

@@ -321,3 +321,9 @@ def test_one_user_and_one_item_are_enough():
     model = GFormer(**SMALL, epochs=2).fit(Interactions.from_indices([0], [0]))
     assert model.embeddings.is_finite()
     assert model.recommend().table.num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["decoder_share", "extra_share", "added_share"])
+def test_a_share_that_no_memory_could_hold_is_refused(name):
+    with pytest.raises(ConfigError, match=name):
+        gformer.GFormer(**{name: 1e9})

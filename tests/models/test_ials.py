@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.repeated_logs import repeated_log
 
-from rankformer.errors import ConfigError
+from rankformer.errors import ConfigError, TrainingError
 from rankformer.models.ials import IALS
 from rankformer.scoring.fold_in import embed
 from rankformer.scoring.histories import Histories
@@ -86,3 +86,10 @@ def test_the_parts_of_the_history_sum_to_the_score(log, model):
 def test_settings_without_a_solution_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         IALS(**wrong)
+
+
+@pytest.mark.parametrize("setting", [{"regularization": 1e37}, {"frequency_exponent": 500.0}])
+def test_a_setting_without_a_solution_is_named(log, setting):
+    [name] = setting
+    with pytest.raises(TrainingError, match=f"try a smaller {name}"):
+        IALS(embedding_dim=4, **setting).fit(log)

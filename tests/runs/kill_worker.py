@@ -21,7 +21,7 @@ from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.source import DataSource
 from rankformer.models.rankformer import Rankformer
 from rankformer.runs import checkpoint
-from rankformer.runs.manifest import is_run
+from rankformer.runs.manifest import is_run, read_manifest
 from rankformer.runs.saved import load_run
 from rankformer.runs.sequence import train_run
 
@@ -91,7 +91,7 @@ def forked(folder, batch_size, data, file_call=None, delay=None):
 def outcome(folder):
     """What a finished run says: checksum of all its tensors, and its log without the clock."""
     run = load_run(folder)
-    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest = read_manifest(folder)
     log = [{name: value for name, value in event.items() if name != "seconds"} for event in run.log]
     return {"tensors": manifest["files"]["embeddings.safetensors"]["sha256"], "log": log}
 

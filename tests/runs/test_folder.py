@@ -72,14 +72,16 @@ def test_what_a_crash_left_is_an_unfinished_training(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["unfinished", "finished"])
-def test_clearing_removes_a_run_and_its_checkpoint_and_nothing_else(name, request):
+def test_clearing_removes_a_training_and_nothing_else(name, request):
     folder = request.getfixturevalue(name)
-    folder.checkpoint.mkdir(exist_ok=True)
+    folder.checkpoint.mkdir(parents=True, exist_ok=True)
     (folder.path / "notes.txt").write_text("mine")
     (folder.checkpoint / "notes.txt").write_text("mine")
     folder.clear()
     left = sorted(str(path.relative_to(folder.path)) for path in folder.path.rglob("*"))
-    assert left == ["checkpoint", "checkpoint/notes.txt", "notes.txt"]
+    run = [".training", ".training/checkpoint", ".training/checkpoint/notes.txt", *FILES, MANIFEST]
+    training = ["checkpoint", "checkpoint/notes.txt"]
+    assert left == sorted(["notes.txt", *(run if name == "finished" else training)])
     folder.clear()  # a second time is no error
 
 

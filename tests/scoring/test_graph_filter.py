@@ -37,7 +37,7 @@ def test_it_survives_its_tensors_and_metadata():
         (torch.zeros(4), 0.3, "shape"),
         (torch.full((4, 2), float("nan")), 0.3, "finite"),
         (VECTORS.double(), 0.3, "type float32"),
-        (VECTORS, float("nan"), "weight of the low-pass filter is nan"),
+        (VECTORS, float("nan"), "weight is 'nan'; expected a number"),
     ],
 )
 def test_what_does_not_fit_is_rejected(vectors, weight, message):

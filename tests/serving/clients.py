@@ -10,9 +10,9 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 
 import httpx
-import uvicorn
 
-from rankformer.serving.server import create_app
+from rankformer.serving.connections import listening
+from rankformer.serving.server import bounded_server, create_app
 
 RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE = 60.0
@@ -76,15 +76,16 @@ def free_port():
 def serving_in_thread(run, settings=None, tokens=None):
     """The address of a real server in this process, ready."""
     app = create_app(run, settings, tokens)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none"))
-    thread = threading.Thread(target=server.run)
+    server, [bound] = bounded_server(app), listening("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    thread = threading.Thread(target=server.run, args=([bound],))
     thread.start()
     try:
         deadline = time.monotonic() + PATIENCE
         while not server.started or app.state.service.current is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield url
     finally:
         server.should_exit = True
         thread.join()

@@ -79,3 +79,37 @@ def write_blend(folder: Path) -> Path:
     log = [*LOG[:2], BLEND_REPORT]
     save_run(folder, Run("blend", {"metric": "ndcg@20"}, 0, replace(recommender, scorer=scorer), log=log))
     return folder
+
+
+def write_full_run(folder: Path) -> Path:
+    """A run with everything that a folder can hold: a refitted blend, parts, weights, attributes and cold items."""
+    base = make_recommender()
+    whole, count = base.history, len(base.history) - 500  # the last ones were not fitted
+    labels = np.repeat(np.array([0, 2], np.int8), (count, 500))
+    known = replace(whole, labels=labels)
+    history = replace(whole.rows(np.arange(count)), weights=np.ones(count, np.float32))
+    scorers = {"first": base.scorer, "second": make_recommender(seed=1).scorer}
+    scorer = BlendScorer.of(scorers, {"first": 0.75, "second": 0.25})
+    recommender = Recommender(scorer, base.user_ids, base.item_ids, history, known=known)
+    number = np.arange(ITEMS + 2)
+    columns = {
+        "item_id": [*(f"i{each}" for each in range(ITEMS)), "new-0", "new-1"],
+        "brand": [f"b{each % 4}" for each in number],
+        "price": number / 2,
+        "since": pa.array(number.astype(np.int32)).cast(pa.date32()),
+    }
+    lists = np.tile(np.arange(20), (len(np.unique(known.users[count:])), 1))
+    run = Run(
+        "blend",
+        {"metric": "ndcg@20"},
+        0,
+        recommender.with_items(Items.from_arrow(pa.table(columns))),
+        log=LOG,
+        data={"name": "shop"},
+        metrics={"ndcg@20": 0.25},
+        warm_metrics={"ndcg@20": 0.26},
+        lists=lists,
+        refit={"interactions": count, "epochs": 5, "members": [{"label": "first", "choices": {}}], "seconds": 1.5},
+    )
+    save_run(folder, run)
+    return folder

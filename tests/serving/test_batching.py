@@ -190,6 +190,24 @@ def test_a_place_stays_taken_while_its_thread_works_for_nobody():
     asyncio.run(scenario())
 
 
+def test_one_that_fails_does_not_fail_those_it_was_answered_with():
+    def answer(key, subjects):
+        if 3 in subjects:
+            raise ZeroDivisionError
+        return [subject * 10 for subject in subjects]
+
+    async def main():
+        sizes = {"threads": 1, "batch_size": 8, "queue_size": 100}
+        queue = BatchQueue(answer, rejected=Rejected, retry_alone=True, **sizes)
+        found = await asyncio.gather(*(queue.submit("a", number) for number in range(6)), return_exceptions=True)
+        queue.close()
+        return found
+
+    found = asyncio.run(main())
+    assert [found[number] for number in (0, 1, 2, 4, 5)] == [0, 10, 20, 40, 50]
+    assert isinstance(found[3], ZeroDivisionError)
+
+
 def test_an_error_reaches_the_one_who_asked_and_frees_the_place():
     async def scenario():
         pool, run = calls(1, 0)

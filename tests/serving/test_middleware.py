@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import threading
+from importlib import import_module
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankformer.serving.errors import ApiError
-from rankformer.serving.middleware import escaped_path, is_deeper, read_body, unescaped
+from rankformer.serving.middleware import escaped_path, has_more_values, is_deeper, read_body, unescaped
 from rankformer.serving.settings import ServiceSettings, Tokens
 
-from .clients import asking
+from .clients import asking, asking_at_once
+from .malformed import JSON
 
 ACCESS, ADMIN = "access-token-0123456789", "admin-token-0123456789"
 
@@ -196,3 +199,61 @@ def test_a_body_that_is_something_else():
     with pytest.raises(ApiError) as error:
         send([b"a=b"], content_type=b"application/x-www-form-urlencoded")
     assert error.value.status == 415
+
+
+@given(DOCUMENTS)
+def test_a_document_of_half_as_many_values_is_not_refused(document):
+    def count(value):
+        inner = (
+            [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+        )
+        return 1 + sum(map(count, inner))
+
+    assert not has_more_values(json.dumps(document).encode(), 2 * count(document))
+
+
+@pytest.mark.parametrize(
+    "entry", [b"[]", b"{}", b"1", b'""', b"null", b"[[[]]]", b'{"":0}', b'"\\""', b"[1,1]", b'{"a":[]}', b"1e5"]
+)
+@pytest.mark.parametrize("whole", [b'{"users":[%s]}', b'{"item":[%s]}', b"[%s]", b'{"":{"":[%s]}}', b"%s"])
+def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(entry, whole):
+    """The parser would hold gigabytes for a megabyte of these, and build an error for each."""
+    limit = ServiceSettings().max_json_values
+    assert has_more_values(whole % b",".join([entry] * (limit + 2)), limit)
+
+
+@pytest.mark.parametrize("path", ["/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session"])
+@pytest.mark.parametrize("field", ["users", "history", "item", "allow", "extra"])
+def test_one_megabyte_of_empty_lists_is_too_large(client, path, field):
+    body = b'{"%s":[%s]}' % (field.encode(), b",".join([b"[]"] * 349_000))
+    answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("function", ["middleware._check_json", "schemas.BatchRequest.model_validate_json"])
+def test_the_event_loop_answers_while_a_large_body_is_read(run_folder, monkeypatch, function):
+    """A body that is being checked, parsed or answered must not stand in the way of others."""
+    started, proceed = threading.Event(), threading.Event()
+    module, _, name = function.rpartition(".")
+    module, _, owner = module.partition(".")
+    target = import_module(f"rankformer.serving.{module}")
+    target = getattr(target, owner) if owner else target
+    real = getattr(target, name)
+
+    def held(*arguments):
+        started.set()
+        assert proceed.wait(20)
+        return real(*arguments)
+
+    monkeypatch.setattr(target, name, held)
+    body = json.dumps({"users": ["u1"], "block": ["x" * 100] * 1000, "allow": ["i1"]}).encode()
+
+    async def ask():
+        async with asking_at_once(run_folder) as (client, _):
+            large = asyncio.create_task(client.post("/v1/recommend:batch", content=body, headers=JSON))
+            assert await asyncio.to_thread(started.wait, 20)
+            alive = await asyncio.wait_for(client.get("/livez"), 20)
+            proceed.set()
+            return alive.status_code, (await large).status_code
+
+    assert asyncio.run(ask()) == (200, 404)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from rankformer.runs.saved import load_run
+from rankformer.serving.errors import json_bytes, long_json_bytes
 from rankformer.serving.schemas import BatchRequest, with_limits
 from rankformer.serving.settings import ServiceSettings
 
@@ -264,3 +265,8 @@ def test_ids_of_any_type(tmp_path, users, items):
             session = client.post("/v1/recommend:session", json={"history": [best]}).json()
             assert session["unknown_items"] == []
             assert client.get(f"/v1/users/{text}/history").json()["user_id"] == value
+
+
+def test_a_long_answer_is_the_json_it_would_be_in_one_piece():
+    document = {"results": [{"a": 1.5, "b": None}, float("nan"), "é\u2028"], "empty": [], "other": {"x": [1]}, "n": 7}
+    assert long_json_bytes(document) == json_bytes(document)

@@ -8,9 +8,11 @@
 An error is one line on stderr; `--debug`, anywhere on the command line, adds the traceback.
 """
 
+import errno
 import io
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -33,6 +35,8 @@ from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+# A name too long, links in a circle, a file system that is read-only: for the user to put right as well.
+FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
 # The modules of this package that hold the commands, by task and in the order of the help, and the commands of a
 # module where there is not one with its name; `data` is a group and registers its own.
@@ -96,12 +100,15 @@ def run(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        for word in arguments:
+            if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
+                raise UserError(f"{word[:80]!r} is not text in UTF-8, which ids and names of files must be")
         with _own_warnings():
             command = typer.main.get_command(app)
             outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as problem:
-        return _report(problem, arguments, debug)
+        return _report(problem, arguments, debug, own_process=argv is None)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -124,7 +131,7 @@ def _own_warnings() -> Iterator[None]:
         yield
 
 
-def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
+def _report(problem: BaseException, arguments: list[str], debug: bool, own_process: bool) -> int:
     """Show a problem in one line and return the exit code it stands for."""
     if isinstance(problem, BrokenPipeError | SystemExit):
         # The reader of our output has gone (typer turns that into SystemExit). What is still buffered must go
@@ -134,10 +141,13 @@ def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
     if debug:
         traceback.print_exception(problem)
     if isinstance(problem, Interrupted | KeyboardInterrupt | typer.Abort):
+        if own_process:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only add a traceback
         show_note(str(problem) or "interrupted", "stopped", "bold red")
         return 130
     show_note(_error_line(problem, arguments), "error", "bold red")
-    return 2 if isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
+    of_the_user = isinstance(problem, OSError) and problem.errno in FOR_THE_USER
+    return 2 if of_the_user or isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
 
 
 def _error_line(problem: BaseException, arguments: list[str]) -> str:
@@ -147,7 +157,10 @@ def _error_line(problem: BaseException, arguments: list[str]) -> str:
     if isinstance(problem, RankformerError):
         return str(problem)
     if isinstance(problem, OSError) and problem.strerror:
-        return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
+        name = str(problem.filename or "")
+        return f"{name if len(name) < 300 else name[:300] + '...'}: {problem.strerror}" if name else problem.strerror
+    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
+        return "not enough memory; use a smaller dimension, batch_size or log (rankformer plan shows what is needed)"
     return f"unexpected {type(problem).__name__}: {problem} (--debug shows where)"
 
 

@@ -1,8 +1,11 @@
 """The options that say which model to use and how: shared by every command that trains or would."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from rankformer.cli.output import option
 
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
 
 def use_threads(count: int | None) -> int | None:
     """Compute on so many threads, as soon as the option is parsed; None leaves the number as it is."""
+    most = max(64, os.cpu_count() or 1)
+    if count is not None and count > most:
+        raise typer.BadParameter(f"{count} threads; this machine can use at most {most}")
     if count is not None:
         import torch
 

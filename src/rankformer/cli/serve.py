@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.model_options import use_threads
 from rankformer.cli.output import show
 from rankformer.errors import ConfigError
 
@@ -18,7 +19,12 @@ def serve(
     ] = 8000,
     threads: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Set the threads of one computation; half the cores by default."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            callback=use_threads,
+            help="Set the threads of one computation; half the cores by default.",
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Run this many computations at the same time.")] = 2,
     batching: Annotated[

@@ -70,38 +70,39 @@ def train(
     configuration = read_configuration(config)
     source = data_source(data, {**configuration.get("data", {}), **options})
     folder = RunFolder(out)
-    state = folder.claim(resume=resume, overwrite=overwrite)
-    short = {"epochs": epochs, "budget": budget}
-    changes = [*(assignments or ()), *(f"{name}={value}" for name, value in short.items() if value is not None)]
-    learner = build_model(configuration, model, changes, seed, device)
-    parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
-    wants_refit = not source.comes_split if refit is None else refit
-    with busy(f"reading {source.source}"):
-        parts = source.load()
-        attributes = None if items is None else read_items(items, source.item, source.title)
-        if attributes is not None:
-            attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
-    if state is State.FINISHED and resume:
-        folder.check_finished(learner, parts, refit)
-        if not json:
-            show_note(f"{out} is already finished; nothing was trained")
-        _show_run(out, load_run(out).recommender, "already finished", json)
-        return
-    weights = note_weights(learner, parts.train)
-    if weights is not None and not json:
-        show_note(f"{weights} (--weight-column '' reads none)")
-    if overwrite:
-        folder.clear()
-    warnings = split_warnings(parts)
-    for warning in [] if resume else warnings:
-        show_warning(warning)
-    try:
-        with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-            options = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
-            train_run(learner, source, parts, out, items=attributes, **options)
-    except KeyboardInterrupt:
-        unit = "fit" if hasattr(learner.settings, "members") else "epoch"
-        raise Interrupted(_how_to_continue(folder, overwrite, unit)) from None
+    with folder.lock():
+        state = folder.claim(resume=resume, overwrite=overwrite)
+        short = {"epochs": epochs, "budget": budget}
+        changes = [*(assignments or ()), *(f"{name}={value}" for name, value in short.items() if value is not None)]
+        learner = build_model(configuration, model, changes, seed, device)
+        parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
+        wants_refit = not source.comes_split if refit is None else refit
+        with busy(f"reading {source.source}"):
+            parts = source.load()
+            attributes = None if items is None else read_items(items, source.item, source.title)
+            if attributes is not None:
+                attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
+        if state is State.FINISHED and resume:
+            folder.check_finished(learner, parts, refit)
+            if not json:
+                show_note(f"{out} is already finished; nothing was trained")
+            _show_run(out, load_run(out).recommender, "already finished", json)
+            return
+        weights = note_weights(learner, parts.train)
+        if weights is not None and not json:
+            show_note(f"{weights} (--weight-column '' reads none)")
+        if overwrite:
+            folder.clear()
+        warnings = split_warnings(parts)
+        for warning in [] if resume else warnings:
+            show_warning(warning)
+        try:
+            with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
+                how: dict[str, Any] = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
+                train_run(learner, source, parts, out, folder.training, items=attributes, **how)
+        except KeyboardInterrupt:
+            unit = "fit" if hasattr(learner.settings, "members") else "epoch"
+            raise Interrupted(_how_to_continue(folder, overwrite, unit)) from None
     _show_run(out, learner.recommender, "trained", json, warnings)
 
 

@@ -134,6 +134,10 @@ def _fetch(url: str, part: Path, report: Callable[..., Any], limits: DownloadLim
             problem = f"the server answered {error.code}"
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             problem = str(getattr(error, "reason", error)) or type(error).__name__
+        except DownloadError:
+            raise
+        except ValueError as error:  # a redirect to what is not an address
+            raise DownloadError(f"{url}: redirected to an address that cannot be read ({error})") from None
         fruitless = 0 if _size(part) > before else fruitless + 1
         if fruitless >= limits.attempts:
             break
@@ -144,13 +148,28 @@ def _fetch(url: str, part: Path, report: Callable[..., Any], limits: DownloadLim
     )
 
 
+class _HttpRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https only, and not from https to http."""
+
+    def redirect_request(self, req: urllib.request.Request, *arguments: Any) -> urllib.request.Request | None:
+        """Return the request to follow, or refuse its address."""
+        target = arguments[-1]
+        allowed = ("https",) if req.type == "https" else ("http", "https")
+        if urlsplit(target).scheme not in allowed:
+            raise DownloadError(
+                f"{req.full_url}: redirected to {target[:200]!r}; only {' and '.join(allowed)} is followed"
+            )
+        return super().redirect_request(req, *arguments)
+
+
 def _fetch_once(url: str, part: Path, report: Callable[..., Any], limits: DownloadLimits) -> bool:
     """Add what the server sends to `part`; return whether that is the whole file."""
     done = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "rankformer", "Accept-Encoding": "identity"})
     if done:
         request.add_header("Range", f"bytes={done}-")
-    with urllib.request.urlopen(request, timeout=limits.timeout) as response:
+    opener = urllib.request.build_opener(_HttpRedirects)
+    with opener.open(request, timeout=limits.timeout) as response:
         continues = response.status == 206
         if continues and not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
             part.unlink()  # another range than requested; download from byte 0

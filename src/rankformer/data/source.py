@@ -4,10 +4,10 @@ import difflib
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from rankformer.data.demo import DEMO_SEED, demo_log
 from rankformer.data.interactions import Interactions, Parts
@@ -95,6 +95,12 @@ class DataSource(ReadOptions):
     @classmethod
     def _format_is_known(cls, format: str | None) -> str | None:
         return None if format is None else check_format(format)
+
+    @model_validator(mode="after")
+    def _two_columns(self) -> Self:
+        if self.user is not None and self.user == self.item:
+            raise ConfigError(f"column {self.user!r} cannot be both the user and the item; name two columns")
+        return self
 
     @property
     def name(self) -> str:

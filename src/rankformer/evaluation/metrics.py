@@ -162,6 +162,9 @@ class Metric:
         return f"{self.name}@{self.cutoff}"
 
 
+MOST_ITEMS = 10_000  # largest cutoff
+
+
 def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
     """Return the metrics that strings such as "ndcg@20" stand for, duplicates left out.
 
@@ -182,8 +185,8 @@ def _parse_metric(text: str) -> Metric:
     name, _, cutoff = text.strip().partition("@")
     if name not in METRICS:
         raise ConfigError(f"unknown metric {text!r}; known are {', '.join(METRICS)}, as in ndcg@20")
-    if not (cutoff.isascii() and cutoff.isdecimal() and int(cutoff) >= 1):
-        raise ConfigError(f"metric {text!r} needs a cutoff that is an integer from 1, as in {name}@20")
+    if not (cutoff.isascii() and cutoff.isdecimal() and len(cutoff) < 10 and 1 <= int(cutoff) <= MOST_ITEMS):
+        raise ConfigError(f"metric {text[:80]!r} needs a cutoff that is an integer from 1, as in {name}@20")
     return Metric(name, int(cutoff))
 
 

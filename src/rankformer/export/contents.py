@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.files import sha256_of
-from rankformer.runs.manifest import MANIFEST
+from rankformer.runs.manifest import MANIFEST, located
 from rankformer.runs.saved import load_run
 from rankformer.scoring.embeddings import Embeddings
 
@@ -102,7 +102,7 @@ def read_contents(folder: Path) -> Contents:
         "model": run.model,
         "settings": run.settings,
         "seed": run.seed,
-        "model_hash": sha256_of(folder / MANIFEST),
+        "model_hash": sha256_of(located(folder, MANIFEST)),
         "data_fingerprint": run.data.get("fingerprint"),
         "metric": "inner_product",
         "dimension": items.vectors.shape[1],

@@ -111,7 +111,7 @@ class Blend(Model):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._choices: dict[str, Any] = {}
-        self._report: Event | None = None  # of the choice that a fit without a validation part held fixed
+        self._report: Event | None = None  # of a fit without a validation part, on what it held out
         for name in self.settings.members:  # a mistake is found before the work
             self.member(name)
         for name in self.settings.member_settings.keys() - set(self.settings.members):
@@ -133,7 +133,7 @@ class Blend(Model):
         parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
         chooser = type(self)(**self.settings.model_dump())
         chooser.fit(parts.train, parts.valid, on_event=on_event, verbose=verbose)
-        self._report = next(event for event in chooser.log if event["event"] == "blend")
+        self._report = next((event for event in chooser.log if event["event"] == "blend"), None)
         return chooser.choices()
 
     def choices(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Blend(Model):
             pool = {each["label"]: work.again(each) for each in chosen}
             weights = {each["label"]: each["weight"] for each in chosen}
             report, self._report = self._report, None
-            if report is not None:
+            if report is not None:  # after the last checkpoint, so that a resumed log has it once
                 work.record(report)
         kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
         self._choices = {

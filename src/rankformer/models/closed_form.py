@@ -4,6 +4,9 @@ import time
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
+import torch
+
+from rankformer.errors import TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
 from rankformer.scoring.base import Scorer
@@ -45,7 +48,13 @@ class ClosedFormModel(Model):
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         started = time.perf_counter()
-        scorer = self.solve(graph)
+        try:
+            scorer = self.solve(graph)
+            solved = scorer.is_finite()
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            solved = False
+        if not solved:
+            raise TrainingError(f"{self.name} has no finite solution here; {self.settings.likely_cause()}")
         context.record({"event": "solved", "seconds": round(time.perf_counter() - started, 3)})
         if context.validate is not None:
             event = {"event": "validation", "epoch": 1, **context.validate(scorer), "best": True}

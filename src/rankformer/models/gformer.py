@@ -96,11 +96,11 @@ class GFormerSettings(
     """Fraction of the entries that the encoder's graph keeps."""
     view_share: float = Field(default=0.1, ge=0, le=1)
     """Fraction of the entries in each of the two views."""
-    decoder_share: float = Field(default=0.8, ge=0)
+    decoder_share: float = Field(default=0.8, ge=0, le=100)
     """Random pairs in the decoder's graph, per entry."""
-    extra_share: float = Field(default=0.5, ge=0)
+    extra_share: float = Field(default=0.5, ge=0, le=100)
     """Nodes of kept entries among those of dropped entries that random pairs are drawn from, per dropped entry."""
-    added_share: float = Field(default=0.01, ge=0)
+    added_share: float = Field(default=0.01, ge=0, le=100)
     """Random pairs that are scored along with the graph, per entry of the graph."""
     resample_every: int = Field(default=10, ge=1)
     """Steps between draws of the graphs; every epoch starts with one."""

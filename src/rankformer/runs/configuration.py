@@ -44,7 +44,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also what is no UTF-8, too long a number, too deep
         raise ConfigError(f"{path} is not TOML: {error}") from error
 
 
@@ -103,7 +103,7 @@ def parse_value(text: str) -> Any:
     """Return the value that a string has in TOML, such as 3, 0.5, true or "word"; any other string stays as it is."""
     try:
         content = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return content["value"] if len(content) == 1 else text
 

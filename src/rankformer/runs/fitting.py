@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -14,9 +15,11 @@ from rankformer.data.items import Items
 from rankformer.errors import IgnoredWeightsWarning, RunFolderError
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator, make_weigher
+from rankformer.files import locked
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
+from rankformer.runs.checkpoint import CHECKPOINT, CheckpointStore, remove_checkpoint
 from rankformer.runs.manifest import is_run
+from rankformer.runs.ownership import check_ours
 from rankformer.runs.training_log import LOG, TrainingLog
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
@@ -83,27 +86,31 @@ def fit(
     choices: Mapping[str, Any] | None = None,
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
-    if folder is not None and is_run(folder):
-        raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it first")
     note_weights(model, train)
     train, valid = counted(model, train), valid if valid is not None and len(valid) else None
     metric = getattr(model.settings, "metric", "ndcg@20")
     parse_metrics(metric)  # a mistake is found before the work, not after it
-    log = TrainingLog(None if folder is None else folder / LOG, on_event)
-    checkpoints, state = None, None
-    if folder is not None:
-        chosen = {} if choices is None else {"choices": dict(choices)}
-        store = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid) | chosen)
-        if not resume:
-            remove_checkpoint(store.folder)
-        found = store.load()
-        state = None if found is None else TrainingState(*found)
-        log.rewind(state.numbers["log_events"] if state else 0)
-        checkpoints = _Checkpoints(store, log)
-    validate = None if valid is None else make_validator(train, valid, metric)
-    weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
-    graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
-    scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()
+    with nullcontext() if folder is None else locked(folder):
+        checkpoints, state = None, None
+        if folder is not None:
+            check_ours(folder)
+            if is_run(folder):
+                raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it")
+            chosen = {} if choices is None else {"choices": dict(choices)}
+            store = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid) | chosen)
+            if not resume:
+                remove_checkpoint(store.folder)
+            found = store.load()
+            store.begin()
+            state = None if found is None else TrainingState(*found)
+        log = TrainingLog(None if folder is None else folder / LOG, on_event)
+        if folder is not None:
+            log.rewind(state.numbers["log_events"] if state else 0)
+            checkpoints = _Checkpoints(store, log)
+        validate = None if valid is None else make_validator(train, valid, metric)
+        weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
+        graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
+        scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()
     known = train if valid is None else Parts(train, valid, valid.rows(np.zeros(0, dtype=np.int64))).whole
     return Recommender(scorer, train.user_ids, train.item_ids, train, known=known), log.events
 

@@ -1,15 +1,17 @@
 """The folder a training writes to: what is in it already, and whether it may be used."""
 
-import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
-from rankformer.runs.checkpoint import LATEST, REFIT, check_identity, checkpoint_epoch, remove_checkpoint
+from rankformer.files import LOCK, locked
+from rankformer.runs.checkpoint import CHECKPOINT, REFIT, check_identity, checkpoint_epoch
 from rankformer.runs.fitting import Learner, counted, identity_of
-from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, is_run, read_manifest
+from rankformer.runs.manifest import MANIFEST, is_run, read_manifest
+from rankformer.runs.ownership import TRAINING, check_ours, other_files, remove_files, sweep
 
 
 class State(Enum):
@@ -29,7 +31,18 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         """Where the checkpoint of a training is."""
-        return self.path / "checkpoint"
+        return self.training / CHECKPOINT
+
+    @property
+    def training(self) -> Path:
+        """Where a training writes: beside a finished run, which stays until the new one is whole, or here."""
+        return self.path / TRAINING if is_run(self.path) else self.path
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Return a context in which no one else writes to the folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file; --out needs a folder, choose another name")
+        return locked(self.path)
 
     @property
     def state(self) -> State:
@@ -38,20 +51,21 @@ class RunFolder:
             return State.EMPTY
         if not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; --out needs a folder, choose another name")
+        check_ours(self.path)
         if is_run(self.path):
             return State.FINISHED
-        found = sorted(entry.name for entry in self.path.iterdir())
-        if (self.checkpoint / LATEST).is_file():
-            return State.UNFINISHED
-        ours = re.compile(r"\..*\.tmp|checkpoint|" + "|".join(map(re.escape, (*FILES, EVALUATION))))
-        foreign = [name for name in found if not ours.fullmatch(name)]
-        if foreign:
+        foreign = other_files(self.path)
+        if foreign and not self.checkpoint.exists():
             raise RunFolderError(f"{self.path} holds other files ({foreign[0]}) and no run; choose another --out")
-        return State.UNFINISHED if found else State.EMPTY
+        return State.UNFINISHED if any(path.name != LOCK for path in self.path.iterdir()) else State.EMPTY
 
     def claim(self, *, resume: bool, overwrite: bool) -> State:
         """Return the state of the folder, or refuse one that is in use unless a flag says what to do with it."""
         state = self.state
+        if resume or overwrite:
+            sweep(self.path)
+        if state is State.FINISHED and self.training.exists() and not overwrite:
+            state = State.UNFINISHED  # of the run that is to replace it
         if state is State.FINISHED and not (resume or overwrite):
             raise RunFolderError(f"{self.path} holds a finished run; use --overwrite to replace it, or another --out")
         if state is State.UNFINISHED and not (resume or overwrite):
@@ -76,10 +90,8 @@ class RunFolder:
         check_identity(self.path / MANIFEST, wanted, found)
 
     def clear(self) -> None:
-        """Remove the files of a run and its checkpoint, and nothing else; the manifest goes first."""
-        for name in (MANIFEST, *FILES, EVALUATION):
-            (self.path / name).unlink(missing_ok=True)
-        remove_checkpoint(self.checkpoint)
+        """Remove a training that has not finished; a run stays until the next is whole."""
+        remove_files(self.training)
 
     def checkpoint_epoch(self) -> int | None:
         """Return the epoch that the training can be resumed from, None without a checkpoint."""

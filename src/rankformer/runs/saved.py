@@ -12,12 +12,14 @@
     evaluation.parquet       the lists that were evaluated on the test part, if any were
     log.jsonl                training log: one line per epoch and validation
 
-Files are written under temporary names, fsynced and renamed, the manifest last: a folder without one is not a run.
+Files are written to a folder of their own and fsynced; it is renamed to `.staged`, and from then on its files count in
+place of those outside, where they are moved next, the manifest last. A folder without a manifest is not a run.
 Loading verifies every checksum, shape and index range before use.
 """
 
 import base64
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,8 +31,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
 from scipy.sparse import csr_array
@@ -43,16 +45,30 @@ from rankformer.errors import DataError, RunFolderError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
-from rankformer.runs.checkpoint import remove_checkpoint
+from rankformer.files import atomic_path, locked, sha256_of, sync_folder, write_bytes_atomic
+from rankformer.runs.checkpoint import CHECKPOINT, is_checkpoint, remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
-from rankformer.runs.manifest import EVALUATION, FILES, FORMAT, MANIFEST, TENSORS, VERSION, read_manifest
-from rankformer.runs.training_log import read_log
+from rankformer.runs.manifest import (
+    EVALUATION,
+    FILES,
+    FORMAT,
+    MANIFEST,
+    STAGED,
+    TENSORS,
+    VERSION,
+    located,
+    read_manifest,
+)
+from rankformer.runs.ownership import TRAINING, check_ours, put_in_place, remove_files, sweep
+from rankformer.runs.training_log import LOG, read_log
+from rankformer.scoring.base import MOST
 from rankformer.scoring.cold_items import ColdItems
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
+_ALWAYS_READ = 2**28  # bytes that a table may have, however small its file is
+_EXPANSION = 1000  # times that a larger one may be larger than its file
 _ATTRIBUTE = "attribute."  # what the names of attributes begin with in items.parquet
 _SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
 
@@ -113,17 +129,34 @@ class Run:
 
 
 def save_run(folder: Path, run: Run) -> None:
-    """Write a run, and remove the checkpoint of its training.
+    """Write a run, and remove the checkpoint of its training; an older run in the folder stays until this is whole.
 
-    An older run in the same folder stops counting before its files are replaced.
+    Raises:
+        RunFolderError: another process writes to the folder, or something in it has the name of a file of a run.
     """
+    kind = run.recommender.scorer.metadata()["kind"]
+    if kind not in SCORERS:
+        raise RunFolderError(f"a {kind!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
+    with locked(folder):
+        check_ours(folder)
+        sweep(folder)
+        staging = folder / f"{STAGED}.tmp"
+        try:
+            _write_files(staging, run)
+            read_manifest(staging)  # which refuses what could not be loaded, while the older run is still there
+            os.replace(staging, folder / STAGED)  # from here on this is the run
+        finally:
+            remove_files(staging)
+        sync_folder(folder)
+        put_in_place(folder)
+        if is_checkpoint(folder / CHECKPOINT):
+            remove_checkpoint(folder / CHECKPOINT)
+        remove_files(folder / TRAINING)
+
+
+def _write_files(folder: Path, run: Run) -> None:
+    """Write every file of a run, the manifest last, each of them safely on disk."""
     recommender = run.recommender
-    scorer = recommender.scorer.metadata()
-    if scorer["kind"] not in SCORERS:
-        raise RunFolderError(f"a {scorer['kind']!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in (MANIFEST, EVALUATION):
-        (folder / stale).unlink(missing_ok=True)
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
@@ -144,14 +177,10 @@ def save_run(folder: Path, run: Run) -> None:
         **({"refit": run.refit} if run.refit else {}),
         **({"warm_metrics": run.warm_metrics} if run.warm_metrics else {}),
         "data": {**run.data, "history": recommender.history.name},
-        "scorer": scorer,
+        "scorer": recommender.scorer.metadata(),
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in files},
     }
-    for name in (*files, MANIFEST):
-        for leftover in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while writing
-            leftover.unlink(missing_ok=True)
     write_bytes_atomic(folder / MANIFEST, checksummed_json(manifest))
-    remove_checkpoint(folder / "checkpoint")
 
 
 def load_run(folder: Path) -> Run:
@@ -163,21 +192,21 @@ def load_run(folder: Path) -> Run:
     manifest = read_manifest(folder)
     has_lists = EVALUATION in manifest["files"]
     for name in (*FILES, *([EVALUATION] if has_lists else [])):
-        _verify(folder / name, manifest["files"].get(name))
-    with _reading(folder / TENSORS) as path:
+        _verify(located(folder, name), manifest["files"].get(name))
+    with _reading(located(folder, TENSORS)) as path:
         tensors = {upgrade_tensor_name(name): value for name, value in load_tensors(path.read_bytes()).items()}
-    with _reading(folder / "users.parquet") as path:
+    with _reading(located(folder, "users.parquet")) as path:
         user_ids = IdMap(_read_table(path)["id"].combine_chunks())
-    with _reading(folder / "items.parquet") as path:
-        table = _read_table(path)
-        items = _items_of(table)
-        is_new = _flags(table, "new")
-        known = len(table) - int(is_new.sum())
+    with _reading(located(folder, "items.parquet")) as path:
+        item_table = _read_table(path)
+        items = _items_of(item_table)
+        is_new = _flags(item_table, "new")
+        known = len(items) - int(is_new.sum())
         if is_new[:known].any():
             raise DataError("items without an index of their own must come last")
-        item_ids = items.ids if known == len(table) else IdMap(items.ids.ids.slice(0, known))
+        item_ids = items.ids if known == len(items) else IdMap(items.ids.ids.slice(0, known))
         titles = None if items.titles is None else items.titles.slice(0, known)
-    with _reading(folder / "history.parquet") as path:
+    with _reading(located(folder, "history.parquet")) as path:
         pairs_table = _read_table(path)
         indices = [pairs_table[name].combine_chunks() for name in ("user", "item")]
         if not all(pa.types.is_integer(column.type) for column in indices):
@@ -192,20 +221,23 @@ def load_run(folder: Path) -> Run:
         whole = Interactions(users, chosen, user_ids, item_ids, **described)
         fitted = _checked(extra, "fitted", np.bool_, 2)
         history = whole if fitted is None else whole.rows(fitted)
-    with _reading(folder / TENSORS):
+    with _reading(located(folder, TENSORS)):
         scorer = restore_scorer(manifest["scorer"], tensors, history)
         recommender = Recommender(scorer, user_ids, item_ids, history, known=whole)
+        prefix = "network."
+        parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        for name, value in parameters.items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise DataError(f"the parameter {name} holds a number that is not finite")
     if items.attributes.num_columns or known < len(items):
-        with _reading(folder / "items.parquet") as path:
-            recommender = replace(recommender, items=items, cold_items=_cold_of(_read_table(path), known))
+        with _reading(located(folder, "items.parquet")):
+            recommender = replace(recommender, items=items, cold_items=_cold_of(item_table, known))
     lists = None
     if has_lists:
-        with _reading(folder / EVALUATION) as path:
+        with _reading(located(folder, EVALUATION)) as path:
             lists = _read_lists(path, len(item_ids))
-    with _reading(folder / "log.jsonl"):
-        log = read_log(folder)
-    prefix = "network."
-    parameters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    with _reading(located(folder, LOG)) as path:
+        log = read_log(path.parent)
     said = {name: manifest[name] for name in _SAID}
     said |= {name: manifest[name] for name in ("warm_metrics", "refit") if isinstance(manifest.get(name), dict)}
     return Run(recommender=recommender, parameters=parameters, log=log, lists=lists, **said)
@@ -253,8 +285,8 @@ def _read_lists(path: Path, num_items: int) -> NDArray[np.int64]:
     return items
 
 
-def _verify(path: Path, expected: Any) -> None:
-    if not isinstance(expected, dict) or not {"size", "sha256"} <= expected.keys():
+def _verify(path: Path, expected: dict[str, Any] | None) -> None:
+    if expected is None:
         raise RunFolderError(f"{path.parent / MANIFEST} does not list {path.name}; the run is incomplete")
     if not path.is_file():
         raise RunFolderError(f"{path} is missing; the run is incomplete, copy the whole folder again")
@@ -267,11 +299,12 @@ def _verify(path: Path, expected: Any) -> None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Yield the path of a file, and say which file is at fault if it cannot be used."""
+    """Yield the path of a file, and say which file is at fault if it cannot be used, whatever its reader raises."""
     try:
         yield path
-    except (DataError, SafetensorError, pa.ArrowException, KeyError, ValueError) as error:
-        raise RunFolderError(f"{path} does not hold what a run needs: {error}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise RunFolderError(f"{path} does not hold what a run needs: {reason}") from error
 
 
 def _titles_of(items: pa.Table) -> pa.Array | None:
@@ -317,8 +350,23 @@ def _item_columns(recommender: Recommender) -> dict[str, pa.Array]:
 def _items_of(table: pa.Table) -> Items:
     """Return the items in items.parquet."""
     names = [name for name in table.column_names if name.startswith(_ATTRIBUTE)]
-    attributes = pa.table({name.removeprefix(_ATTRIBUTE): table[name] for name in names})
+    attributes = pa.table({name.removeprefix(_ATTRIBUTE): _attribute(table, name) for name in names})
     return Items(IdMap(table["id"].combine_chunks()), attributes, _titles_of(table))
+
+
+def _attribute(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column of attributes, of a type that `Items` has, times within the calendar."""
+    column, types = table[name], pa.types
+    kind = column.type
+    if types.is_date(kind) or types.is_timestamp(kind):
+        times = column.cast(pa.timestamp("us", kind.tz), safe=False) if getattr(kind, "unit", "") == "ns" else column
+        pc.min_max(times).as_py()
+        return column
+    single = kind.value_type if types.is_list(kind) else kind
+    known = (types.is_boolean, types.is_integer, types.is_floating, types.is_string, types.is_large_string)
+    if not any(is_of(single) for is_of in known):
+        raise DataError(f"{name[:80]} has type {str(kind)[:80]}; attributes are booleans, numbers, strings or dates")
+    return column
 
 
 def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
@@ -346,16 +394,36 @@ def _cold_of(table: pa.Table, known: int) -> ColdItems | None:
         raise DataError("neighbours and weights of cold items do not match")
     if len(neighbours) and not (neighbours.min() >= 0 and neighbours.max() < known):
         raise DataError(f"neighbours of cold items must lie in 0..{known - 1}")
+    if not (np.abs(weights) <= MOST).all():
+        raise DataError(f"weights of cold items must be numbers of at most {MOST:g}")
     offsets = np.concatenate([[0], np.cumsum(counts[0][items])])
     return ColdItems(items, csr_array((weights.astype(np.float32), neighbours, offsets), shape=(len(items), known)))
 
 
 def _read_table(path: Path) -> pa.Table:
     """Return a table with the column types it was written with; Parquet alone turns seconds into milliseconds."""
-    table, metadata = pq.read_table(path), pq.read_metadata(path).metadata or {}
-    if b"ARROW:schema" not in metadata:
-        return table
-    return table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
+    found = pq.read_metadata(path)
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(found.num_columns)]
+    lengths = [_list_length(field) for field in pq.read_schema(path)]
+    values = max(sum(chunk.num_values for chunk in chunks), found.num_rows * sum(lengths))
+    size = max(sum(group.total_byte_size for group in groups), 8 * values)
+    if size > max(_ALWAYS_READ, _EXPANSION * path.stat().st_size):
+        raise DataError(f"{found.num_rows:,} rows ({size:,} bytes) in a file of {path.stat().st_size:,} bytes")
+    table, metadata = pq.read_table(path), found.metadata or {}
+    if b"ARROW:schema" in metadata:
+        table = table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
+    table.validate(full=True)  # strings are UTF-8, offsets inside their buffers
+    return table
+
+
+def _list_length(field: pa.Field) -> int:
+    """Return how many values each row of a column has, null or not; 1 where lists differ in length."""
+    kind, is_fixed = field.type, pa.types.is_fixed_size_list(field.type)
+    is_list = is_fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if pa.types.is_nested(kind) and not (is_list and not pa.types.is_nested(kind.value_type)):
+        raise DataError(f"the column {field.name[:80]!r} has type {str(kind)[:80]}")
+    return kind.list_size if is_fixed else 1
 
 
 def _write_table(target: Path, columns: dict[str, pa.Array]) -> None:

@@ -14,7 +14,7 @@ from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import REFIT, CheckpointStore, remove_checkpoint
+from rankformer.runs.checkpoint import CHECKPOINT, REFIT, CheckpointStore, remove_checkpoint
 from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import is_run
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
@@ -71,7 +71,7 @@ def fit_and_evaluate(
         except (RunFolderError, JSONDecodeError):
             if folder is None or is_run(folder) or not (restart_if_damaged and resume):
                 raise
-            remove_checkpoint(folder / "checkpoint")
+            remove_checkpoint(folder / CHECKPOINT)
             (folder / LOG).unlink(missing_ok=True)
             model.fit(parts.train, parts.valid, run_folder=folder, on_event=on_event, verbose=False)
         recommender, log = model.recommender, model.log
@@ -93,6 +93,7 @@ def train_run(
     source: DataSource,
     parts: Parts,
     folder: Path,
+    training_folder: Path | None = None,
     *,
     items: Items | None = None,
     resume: bool = False,
@@ -105,9 +106,11 @@ def train_run(
     A refit learns again from all parts, with what validation chose held fixed. What is saved is the refitted model with
     the metrics of the one before; the outcome and `model` stay those before. Its events have those choices under
     `refit`. Resuming takes the finished fit from its last checkpoint and continues the refit from its own. Titles and
-    attributes of `items` are kept in the run.
+    attributes of `items` are kept in the run. Training logs and checkpoints go to `training_folder` while it trains,
+    the folder of the run by default.
     """
-    outcome = fit_and_evaluate(model, parts, folder=folder, resume=resume, on_event=on_event, stage=stage)
+    work = training_folder or folder
+    outcome = fit_and_evaluate(model, parts, folder=work, resume=resume, on_event=on_event, stage=stage)
     data, whole, final, said = describe_data(source, parts), parts.whole, model, None
     if refit and len(whole) > len(parts.train):
         started, choices = time.perf_counter(), model.choices()
@@ -116,7 +119,7 @@ def train_run(
             if on_event is not None:
                 on_event({**event, "refit": choices})
 
-        final = model.refitted(whole, run_folder=folder / "checkpoint" / REFIT, resume=resume, on_event=tell)
+        final = model.refitted(whole, run_folder=work / CHECKPOINT / REFIT, resume=resume, on_event=tell)
         final.log = model.log
         seconds = round(time.perf_counter() - started, 3)
         said = {"interactions": len(whole), **choices, "seconds": seconds, "metrics": "before the refit"}
@@ -145,7 +148,7 @@ def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
 def _best_so_far(model: Learner, parts: Parts, folder: Path) -> Recommender | None:
     """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
     valid, train = parts.valid if len(parts.valid) else None, counted(model, parts.train)
-    found = CheckpointStore(folder / "checkpoint", identity_of(model, train=train, valid=valid)).load()
+    found = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid)).load()
     if found is None:
         return None
     graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rankformer.errors import RunFolderError
 from rankformer.files import write_bytes_atomic
 
 LOG = "log.jsonl"
@@ -112,4 +113,23 @@ def blend_report(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the training log of a run or an unfinished training, empty without one."""
     path = folder / LOG
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+    events = [json.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+    for event in events:
+        if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+            raise RunFolderError(f"{path} has a line that is not an event of a training")
+    return events
+
+
+def is_training_log(path: Path) -> bool:
+    """Whether a file holds events and nothing else; the last may be cut off."""
+    if not path.is_file() or path.is_symlink():
+        return False
+    with open(path, "rb") as stream:
+        for line in stream:
+            try:
+                event = json.loads(line) if line.endswith(b"\n") else {"event": "cut off"}
+            except ValueError:
+                return False
+            if not isinstance(event, dict) or "event" not in event:
+                return False
+    return True

@@ -22,6 +22,8 @@ from rankformer.scoring.histories import Histories
 if TYPE_CHECKING:
     from rankformer.scoring.embeddings import Embeddings
 
+MOST = 1e15  # magnitude of the numbers of a scorer
+
 
 class ScoreMatrix(ABC):
     """Scores of all items for a batch of rows: what `top_k` ranks."""
@@ -166,6 +168,17 @@ class Part:
     def metadata(self) -> dict[str, Any]:
         """Return the numbers and switches, as JSON can hold them."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.type in (bool, float)}
+
+
+def stored_number(metadata: Mapping[str, Any], name: str, kind: Any) -> Any:
+    """Return a stored switch (`kind` bool) or number (float) of a scorer, or reject it by its name."""
+    value = metadata[name]
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST:
+        return float(value)
+    expected = "true or false" if kind is bool else f"a number of at most {MOST:g}"
+    raise DataError(f"the scorer's {name} is {str(value)[:40]!r}; expected {expected}")
 
 
 def check_tensor(values: Tensor, name: str, shape: tuple[int, ...], *types: torch.dtype) -> Tensor:

@@ -112,6 +112,10 @@ class Embeddings(Scorer):
         kinds = {embeddings.users.dtype, embeddings.items.dtype}
         if kinds not in ({torch.float32}, {torch.float64}) or not embeddings.is_finite():
             raise DataError("embeddings must be finite numbers, all of 32 or all of 64 bits")
+        sides = embeddings.users, embeddings.items
+        users, items = (float(side.abs().max()) if side.numel() else 0.0 for side in sides)
+        if users * items * embeddings.users.shape[1] > torch.finfo(embeddings.users.dtype).max:
+            raise DataError(f"embeddings of up to {users:g} and {items:g} give scores that are not finite")
         record = metadata.get("fold_in")
         if record is None:
             return embeddings

@@ -17,7 +17,7 @@ from torch import Tensor
 from rankformer.errors import DataError
 from rankformer.layers.rank_attention import inverse_normalizer, safe_inverse_, user_constants, user_terms
 from rankformer.layers.rank_weights import RankWeights
-from rankformer.scoring.base import Part, check_tensor
+from rankformer.scoring.base import Part, check_tensor, stored_number
 from rankformer.scoring.histories import Histories
 
 _ROWS_AT_ONCE = 1 << 14
@@ -59,7 +59,7 @@ class FoldIn(Part, ABC):
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Self:
         """Return the rule that `tensors` and `metadata` described."""
-        numbers = {f.name: f.type(metadata[f.name]) for f in fields(cls) if f.type is not Tensor}  # type: ignore[operator]
+        numbers = {f.name: stored_number(metadata, f.name, f.type) for f in fields(cls) if f.type is not Tensor}
         return cls(**numbers, **{f.name: tensors[f.name] for f in fields(cls) if f.type is Tensor})
 
 
@@ -252,9 +252,11 @@ class RankFoldIn(FoldIn):
         names = [f"layer.{number}" for number in range(len(tensors) - 1)]
         if set(tensors) != {"start", *names}:
             raise DataError(f"fold-in tensors must be start, layer.0, layer.1, ...; found {', '.join(sorted(tensors))}")
-        start = WeightedSum(tensors["start"], float(metadata["power"]))
-        weights = RankWeights(**metadata["weights"])
-        return cls(start, tuple(tensors[name] for name in names), weights, float(metadata["tau"]))
+        start = WeightedSum(tensors["start"], stored_number(metadata, "power", float))
+        stored, kinds = metadata["weights"], {field.name: field.type for field in fields(RankWeights)}
+        numbers = [name for name in stored if kinds.get(name) in (bool, float)]
+        weights = RankWeights(**{**stored, **{name: stored_number(stored, name, kinds[name]) for name in numbers}})
+        return cls(start, tuple(tensors[name] for name in names), weights, stored_number(metadata, "tau", float))
 
 
 class _Layer(NamedTuple):

@@ -6,7 +6,6 @@ R~ comes from the training histories, which every run holds; V (m, k) is stored.
 thin products.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
-from rankformer.errors import DataError
 from rankformer.graph.bipartite import positive_sums
-from rankformer.scoring.base import check_tensor
+from rankformer.scoring.base import check_tensor, stored_number
 from rankformer.scoring.item_matrix import ItemMatrix
 
 
@@ -74,8 +72,6 @@ class GraphFilter(ItemMatrix):
 
     @classmethod
     def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], interactions: csr_array) -> Self:
-        vectors, weight = tensors["vectors"], float(metadata["weight"])
-        if not math.isfinite(weight):
-            raise DataError(f"item weights: the weight of the low-pass filter is {weight}; expected a finite number")
+        vectors, weight = tensors["vectors"], stored_number(metadata, "weight", float)
         k = vectors.shape[1] if vectors.ndim == 2 else 0
         return cls(interactions, check_tensor(vectors, "vectors", (interactions.shape[1], k)), weight)

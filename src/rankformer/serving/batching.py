@@ -30,6 +30,7 @@ class BatchQueue(Generic[Key, Answer]):
         queue_size: int,
         rejected: Callable[[int, str, str], Exception],
         on_batch: Callable[[int], None] = lambda size: None,
+        retry_alone: bool = False,
     ) -> None:
         """Create the queue and its threads.
 
@@ -40,6 +41,7 @@ class BatchQueue(Generic[Key, Answer]):
             queue_size: most requests waiting while every thread works.
             rejected: returns the error for a request that is not taken, from its status, code and message.
             on_batch: called with the size of each batch.
+            retry_alone: whether a group that fails is asked one by one, so that one does not fail the others.
         """
         self._answer = answer
         self._threads = threads
@@ -47,6 +49,7 @@ class BatchQueue(Generic[Key, Answer]):
         self._queue_size = queue_size
         self._rejected = rejected
         self._on_batch = on_batch
+        self._retry_alone = retry_alone
         self._queue: deque[_Waiting] = deque()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="answer")
         self._working = 0
@@ -104,15 +107,21 @@ class BatchQueue(Generic[Key, Answer]):
         groups: dict[Any, list[tuple[Any, asyncio.Future[Any]]]] = {}
         for key, subject, future in batch:
             groups.setdefault(key, []).append((subject, future))
-        outcomes: list[tuple[asyncio.Future[Any], Any]] = []
-        for key, group in groups.items():
-            subjects, futures = zip(*group, strict=True)
-            try:
-                outcomes += zip(futures, self._answer(key, subjects), strict=True)
-            except Exception as error:
-                outcomes += [(future, error) for future in futures]
+        outcomes = [outcome for key, group in groups.items() for outcome in self._outcomes(key, group)]
         with suppress(RuntimeError):  # the loop is closed: the process is being stopped at once
             loop.call_soon_threadsafe(self._finish, loop, outcomes)
+
+    def _outcomes(
+        self, key: Any, group: Sequence[tuple[Any, "asyncio.Future[Any]"]]
+    ) -> list[tuple["asyncio.Future[Any]", Any]]:
+        """Return the answer or error of each of a group."""
+        subjects, futures = zip(*group, strict=True)
+        try:
+            return list(zip(futures, self._answer(key, subjects), strict=True))
+        except Exception as error:
+            if len(group) == 1 or not self._retry_alone:
+                return [(future, error) for future in futures]
+            return [outcome for single in group for outcome in self._outcomes(key, [single])]
 
     def _finish(self, loop: asyncio.AbstractEventLoop, outcomes: list[tuple["asyncio.Future[Any]", Any]]) -> None:
         """Give the answers out, after the thread has been given its next batch."""

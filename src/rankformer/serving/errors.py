@@ -31,6 +31,15 @@ def json_bytes(document: Any) -> bytes:
     return to_json(document, inf_nan_mode="null")
 
 
+def long_json_bytes(document: Mapping[str, Any]) -> bytes:
+    """Return the same as `json_bytes`, entry by entry of its lists, so that other threads get their turn in between."""
+    fields = []
+    for name, value in document.items():
+        content = b"[%s]" % b",".join(map(json_bytes, value)) if isinstance(value, list) else json_bytes(value)
+        fields.append(json_bytes(name) + b":" + content)
+    return b"{%s}" % b",".join(fields)
+
+
 class ApiError(Exception):
     """A request that is answered with an error."""
 

@@ -24,6 +24,8 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _WITHOUT_BODY = frozenset(("GET", "HEAD", "OPTIONS"))
 _CLOSE = {"Connection": "close"}  # the rest of such a body is not worth reading
 _CLIENT_GONE = 499  # counted when the caller left before the answer; never sent
+_PART_BYTES = 2**16  # of an answer, sent at once
+_SMALL_BODY = 2**14  # bytes that are checked faster than a thread is found
 # A JSON string, or the rest of the text when one is never closed: each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -40,6 +42,7 @@ class ServiceMiddleware:
         self.tokens = tokens
         self.allowed_hosts = {name.lower() for name in self.settings.allowed_hosts}
         self.in_flight = 0
+        self.waiting_bytes = 0  # of large answers that are being sent
         service.metrics.in_flight.set_function(lambda: self.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,12 +53,21 @@ class ServiceMiddleware:
         started = time.perf_counter()
         status = 0
 
+        waiting = 0  # bytes of this answer that count as waiting to be read
+
         async def watched_send(message: Message) -> None:
-            nonlocal status
+            nonlocal status, waiting
             if message["type"] == "http.response.start":
+                waiting = self._admit(int(Headers(raw=message["headers"]).get("content-length", 0)))
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
-            await send(message)
+                await send(message)
+                return
+            # In parts, each sent once the caller has read enough of those before it.
+            body, last = memoryview(message.get("body", b"")), not message.get("more_body", False)
+            for start in range(0, max(len(body), 1), _PART_BYTES):
+                more = start + _PART_BYTES < len(body) or not last
+                await send({**message, "body": bytes(body[start : start + _PART_BYTES]), "more_body": more})
 
         self.in_flight += 1
         try:
@@ -68,7 +80,17 @@ class ServiceMiddleware:
                 await answer.response()(scope, receive, watched_send)
         finally:
             self.in_flight -= 1
+            self.waiting_bytes -= waiting
             self._record(scope, status or _CLIENT_GONE, time.perf_counter() - started)
+
+    def _admit(self, size: int) -> int:
+        """Return how much of an answer counts as waiting to be read, or refuse one for which there is no room."""
+        if size <= _PART_BYTES:
+            return 0
+        if self.waiting_bytes and self.waiting_bytes + size > self.settings.max_answer_bytes:
+            raise self.service.rejected(503, "overloaded", "too many large answers wait to be read")
+        self.waiting_bytes += size
+        return size
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer within the limits of number and time."""
@@ -80,7 +102,12 @@ class ServiceMiddleware:
         is_load = scope["path"].startswith(_ADMIN)  # which takes as long as the model is large
         try:
             async with asyncio.timeout(None if is_load else limit) as timer:
-                await self._checked(scope, receive, send)
+
+                async def send_found(message: Message) -> None:
+                    timer.reschedule(None)  # how long the caller may take to read is the connection's limit
+                    await send(message)
+
+                await self._checked(scope, receive, send_found)
         except TimeoutError:
             if not timer.expired():
                 raise
@@ -88,9 +115,11 @@ class ServiceMiddleware:
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request whose host name, token and body are right; its body goes with it, as scope["body"]."""
-        scope["path"] = escaped_path(scope)
+        scope["path"], headers = escaped_path(scope), Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:  # two readers could disagree where it ends
+            raise ApiError(400, "two_lengths", "send Content-Length or Transfer-Encoding, not both", _CLOSE)
         if self.tokens.access is None:
-            self._check_host(Headers(scope=scope).get("host", ""))
+            self._check_host(headers.get("host", ""))
         self._check_token(scope)
         if scope["method"] not in _WITHOUT_BODY:
             scope["body"] = await read_body(scope, receive, self.settings)
@@ -155,9 +184,29 @@ async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -
         raise ApiError(408, "body_timeout", "the body did not arrive in time", _CLOSE) from None
     if body and headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "unsupported_media_type", "send the body as application/json")
-    if is_deeper(bytes(body), settings.max_json_depth):
+    whole = bytes(body)
+    if len(whole) > _SMALL_BODY:
+        await asyncio.to_thread(_check_json, whole, settings)
+    else:
+        _check_json(whole, settings)
+    return whole
+
+
+def _check_json(body: bytes, settings: ServiceSettings) -> None:
+    """Refuse JSON that is out of proportion, in time that is linear in its length."""
+    if has_more_values(body, settings.max_json_values):
+        raise ApiError(413, "body_too_large", f"a body may hold at most {settings.max_json_values} values")
+    if is_deeper(body, settings.max_json_depth):
         raise ApiError(400, "too_deep", f"JSON may be nested at most {settings.max_json_depth} levels deep")
-    return bytes(body)
+
+
+def has_more_values(body: bytes, limit: int) -> bool:
+    """Whether JSON holds more than `limit` values, found without parsing it; a list in a list may count twice.
+
+    Every value but the first comes after a comma or an opening bracket, so that these bound what a parser builds.
+    """
+    structure, strings = _STRING.subn(b"", body, count=limit + 1)
+    return strings > limit or sum(map(structure.count, (b",", b"[", b"{"))) > limit
 
 
 def is_deeper(body: bytes, limit: int) -> bool:

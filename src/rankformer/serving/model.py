@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rankformer.data.items import Items, read_item_ids
 from rankformer.errors import RunFolderError
-from rankformer.runs.manifest import MANIFEST, read_manifest
+from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.runs.training_log import blend_report
 from rankformer.scoring.recommender import RankingOptions
@@ -220,7 +220,7 @@ def load_served_model(path: Path, settings: ServiceSettings | None = None) -> Se
     settings = settings or ServiceSettings()
     folder = path.resolve()  # a symbolic link may be pointed elsewhere at any time: follow it once
     manifest = read_manifest(folder)
-    version = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
+    version = hashlib.sha256(located(folder, MANIFEST).read_bytes()).hexdigest()[:12]
     run = load_run(folder)
     if read_manifest(folder) != manifest:
         raise RunFolderError(f"{folder} was replaced while it was being loaded; load it again once it is whole")

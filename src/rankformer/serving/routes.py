@@ -1,7 +1,8 @@
 """The routes: ranked lists, explanations, browsing, and operation.
 
 A handler is a function of the service (or of the service and its `model`, which its answer then names) and of what a
-request holds: the indices of a `user` and an `item` in the path, a `query`, a `body`. FastAPI describes them in
+request holds: the indices of a `user` and an `item` in the path, a `query`, a `body`. One with a body is a plain
+function, run in a thread, since its work grows with what was sent. FastAPI describes them in
 OpenAPI; only the reading is ours: an empty handler with a query takes 33 microseconds this way and 80 with FastAPI's
 own reading, which also accepts a field that is given twice and parses a body into Python objects before it validates
 them.
@@ -9,6 +10,7 @@ them.
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_origin
 from urllib.parse import parse_qsl
@@ -21,9 +23,16 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving import schemas
-from rankformer.serving.errors import ApiError, from_validation, invalid, json_bytes, json_response, shortened, unknown
+from rankformer.serving.errors import (
+    ApiError,
+    from_validation,
+    invalid,
+    json_response,
+    long_json_bytes,
+    shortened,
+    unknown,
+)
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
@@ -96,18 +105,22 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
             annotation = Annotated[models[name], Query()] if name == "query" else models[name]
         parameters[name] = parameter.replace(annotation=annotation)
 
+    def from_body(body: bytes, arguments: Document, named: Document) -> bytes:
+        """Return the answer to a body, in a thread: reading, look-ups and writing all grow with it."""
+        with _validating():
+            arguments["body"] = models["body"].model_validate_json(body)
+        return long_json_bytes({**handler(service, **arguments), **named})
+
     @wraps(handler)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         arguments: Document = {}
-        try:
-            if "query" in models:
+        if "query" in models:
+            with _validating():
                 arguments["query"] = _read_query(models["query"], scope["query_string"])
-            if "body" in models:
-                arguments["body"] = models["body"].model_validate_json(scope["body"])
-        except ValidationError as error:
-            raise from_validation(error) from None
+        named: Document = {}
         if has_model:
             arguments["model"] = model = service.model
+            named["model_version"] = model.version
             for kind, segment in scope["path_params"].items():
                 ids, text = model.users if kind == "user" else model.items, unescaped(segment)
                 if kind == "user" and getattr(arguments.get("query"), "fallback", "none") != "none":
@@ -115,14 +128,24 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
                     arguments[kind] = indices[0] if indices else text
                 else:
                     arguments[kind] = service.known(kind, ids.find_text, text)
-        document = await handler(service, **arguments)
-        if has_model and isinstance(document, dict):
-            document = {**document, "model_version": model.version}
+        if "body" in models:
+            document: Any = await service.run(from_body, scope["body"], arguments, named)
+        else:
+            document = await handler(service, **arguments)
+            document = {**document, **named} if isinstance(document, dict) else document
         response = document if isinstance(document, Response) else json_response(document)
         await response(scope, receive, send)
 
     answer.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     return answer
+
+
+@contextmanager
+def _validating() -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise from_validation(error) from None
 
 
 def _read_query(model: type[BaseModel], query: bytes) -> BaseModel:
@@ -153,52 +176,48 @@ async def recommend(service: Service, model: ServedModel, user: int | str, query
     fallback = model.fallback(index)
     if fallback is not None and query.fallback == "none":
         raise unknown("user", name)
-    items = await service.users.submit((model, await service.options(model.items.find_text, query)), index)
+    items = await service.users.submit((model, service.options(model.items.find_text, query)), index)
     return {"user_id": name, "items": items, "fallback": fallback}
 
 
 @_route("POST", "/v1/recommend:batch", "lists", "Many users", schemas.BatchAnswer, 404, 429)
-async def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchRequest) -> bytes:
+def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchRequest) -> Document:
     """The lists of many users in one answer; whoever the model knows nothing about gets the most popular items.
 
     With `"fallback": "none"` they get an error in place of a list.
     """
-    options = await service.options(model.items.find, body)
+    options = service.options(model.items.find, body)
     if len(body.users) * body.k > service.settings.max_batch_items:
         raise invalid(f"users times k may be at most {service.settings.max_batch_items}; ask in several batches")
     found = [model.users.find(user) for user in body.users]
     service.metrics.unknown_ids.labels("user").inc(found.count(None))
-    return await service.run(_batch, model, body, [-1 if index is None else index for index in found], options)
-
-
-def _batch(model: ServedModel, body: schemas.BatchRequest, found: list[int], options: RankingOptions) -> bytes:
-    """Return the whole answer as JSON: writing it can take longer than ranking, and is done in this thread too."""
-    fallbacks = [model.fallback(index) for index in found]
+    rows = [-1 if index is None else index for index in found]
+    fallbacks = [model.fallback(index) for index in rows]
     has_list = [body.fallback != "none" or fallback is None for fallback in fallbacks]
-    lists = iter(model.lists([index for index, listed in zip(found, has_list, strict=True) if listed], options))
+    lists = iter(model.lists([index for index, listed in zip(rows, has_list, strict=True) if listed], options))
     results: list[Document] = [
         {"user_id": model.users.values[index] if index >= 0 else user, "items": next(lists), "fallback": fallback}
         if listed
         else {"user_id": user, **unknown("user", user).to_dict()}
-        for user, index, fallback, listed in zip(body.users, found, fallbacks, has_list, strict=True)
+        for user, index, fallback, listed in zip(body.users, rows, fallbacks, has_list, strict=True)
     ]
-    return json_bytes({"results": results, "model_version": model.version})
+    return {"results": results}
 
 
 @_route("POST", "/v1/recommend:session", "lists", "A new user", schemas.SessionAnswer, 404, 429, 501)
-async def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
+def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
     """The list of someone who was not in the training data, from the items they have."""
-    options = await service.options(model.items.find, body)
+    options = service.options(model.items.find, body)
     known, missing = service.split("item", model.find_warm, body.history)
     if not known and body.fallback == "none":
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return {**await service.run(model.session, known, options), "unknown_items": missing}
+    return {**model.session(known, options), "unknown_items": missing}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
 async def similar(service: Service, model: ServedModel, item: int, query: schemas.SimilarQuery) -> Document:
     """The items whose embeddings have the highest cosine with that of an item."""
-    options = await service.options(model.items.find_text, query)
+    options = service.options(model.items.find_text, query)
     return {**model.titled(item), "items": await service.run(model.similar, item, options)}
 
 
@@ -212,13 +231,13 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
-async def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
+def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
     """The contribution of each item of a new user's history to the score of an item, largest first."""
     item = service.known("item", model.items.find, body.item)
     known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return await service.run(model.explain, item, None, known)
+    return model.explain(item, None, known)
 
 
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)

@@ -1,16 +1,20 @@
 """The service as an ASGI application, and its run under uvicorn: signals, logs, and a stop that lets answers finish."""
 
 import asyncio
+import gc
 import logging
+import math
 import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 import uvicorn
@@ -19,13 +23,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankformer.serving.connections import ACCEPTED_AT_ONCE, BoundedConnection, Connections, listening
 from rankformer.serving.errors import from_exception
 from rankformer.serving.middleware import ServiceMiddleware
 from rankformer.serving.routes import api_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens, check_address
 
+logger = logging.getLogger("rankformer.serving")
+
 _CONNECTIONS_WAITING = 2048
+_SECONDS_BETWEEN_REPORTS = 10.0
+_SECONDS_PER_TURN = 0.001
 
 
 def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Tokens | None = None) -> FastAPI:
@@ -68,22 +77,46 @@ async def _route_error(request: Request, error: Exception) -> Response:
 
 
 class Server(uvicorn.Server):
-    """A server that reloads its model on SIGHUP and returns normally on SIGTERM and SIGINT."""
+    """A server that reloads its model on SIGHUP and returns normally on SIGTERM and SIGINT.
+
+    Attributes:
+        service: what it serves.
+        owns_process: whether nothing else runs in this process, so that its garbage collection may be tuned.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
+        self.owns_process = False
+        self._reported: dict[str, float] = {}
+        self._frozen = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, to connections and to SIGHUP."""
+        asyncio.get_running_loop().set_exception_handler(self._report)
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(_CONNECTIONS_WAITING)  # asyncio would also take so many at once, one waking up
         if hasattr(signal, "SIGHUP"):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.load_soon)
 
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what goes wrong in the loop itself, such as a connection that cannot be taken, at intervals."""
+        message, now = str(context.get("message")), loop.time()
+        if now - self._reported.get(message, -math.inf) >= _SECONDS_BETWEEN_REPORTS:
+            self._reported[message] = now
+            logger.error("%s: %r", message, context.get("exception"))
+
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
         service = self.service
+        if self.owns_process and not self._frozen and service.current is not None:
+            # Passing over all of torch takes Python's collector a tenth of a second, in some request. Once, after a
+            # collection: at each reload, garbage that is not collected yet would stay for good.
+            gc.collect()
+            gc.freeze()
+            self._frozen = True
         return await super().on_tick(counter) or (service.current is None and service.failure is not None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -117,30 +150,39 @@ def serve(
         graceful_seconds: how long answers under way may take after the signal to stop.
 
     Raises:
-        ConfigError: the address needs a token.
+        ConfigError: the address needs a token, or cannot be used.
         RunFolderError: there is no whole run at the path.
     """
     tokens = Tokens.from_environment() if tokens is None else tokens
     check_address(host, tokens)
     torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
     _log_to_stderr()
-    app = create_app(run, settings, tokens)
+    sockets = listening(host, port)
+    server = bounded_server(create_app(run, settings, tokens), graceful_seconds)
+    server.owns_process = True
+    sys.setswitchinterval(_SECONDS_PER_TURN)  # the threads that rank and write give way to the event loop sooner
+    for bound in sockets:
+        logger.info("listening on %s port %d", *bound.getsockname()[:2])
+    server.run(sockets)
+    if server.service.current is None and server.service.failure is not None:
+        raise server.service.failure
+
+
+def bounded_server(app: FastAPI, graceful_seconds: int = 10) -> Server:
+    """Return the server of an application, within the limits of its service."""
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
+        http=partial(BoundedConnection, Connections(service)),  # type: ignore[arg-type]
         access_log=False,  # ours leaves the query out
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=graceful_seconds,
-        timeout_keep_alive=30,
-        backlog=_CONNECTIONS_WAITING,
+        timeout_keep_alive=math.ceil(service.settings.keep_alive),
+        backlog=ACCEPTED_AT_ONCE,
         ws="none",
     )
-    Server(config, service).run()
-    if service.current is None and service.failure is not None:
-        raise service.failure
+    return Server(config, service)
 
 
 def _log_to_stderr() -> None:

@@ -88,6 +88,7 @@ class Service:
             queue_size=settings.queue_size,
             rejected=self.rejected,
             on_batch=self.metrics.batch_users.observe,
+            retry_alone=True,
         )
         self._calls = BatchQueue[Callable[[], Any], Any](
             lambda call, _: [call()],
@@ -165,13 +166,8 @@ class Service:
         self.metrics.unknown_ids.labels(kind).inc(len(missing))
         return [index for _, index in found if index is not None], missing
 
-    async def options(self, find: Find, request: SimilarQuery | RankingBody) -> RankingOptions:
-        """Return a request's options in item indices; long lists of ids are looked up in a thread."""
-        size = len(request.allow or ()) + len(request.block or ())
-        return await self.run(self._options, find, request) if size > _MANY else self._options(find, request)
-
-    def _options(self, find: Find, request: SimilarQuery | RankingBody) -> RankingOptions:
-        """Return a request's options; as in the library, a filter in which nothing is known is refused.
+    def options(self, find: Find, request: SimilarQuery | RankingBody) -> RankingOptions:
+        """Return a request's options in item indices; as in the library, a filter in which nothing is known is refused.
 
         A query cannot hold an empty list, so that one without a filter has an empty one: only what was sent counts.
         """

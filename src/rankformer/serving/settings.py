@@ -28,7 +28,7 @@ class ServiceSettings(Settings):
     max_history: int = Field(default=1000, ge=1)
     """Most items in the history of a new user."""
     max_filter: int = Field(default=2**20, ge=1)
-    """Most ids in an allow or block list; by default the size of the body is what bounds them."""
+    """Most ids in an allow or block list; by default the body is what bounds them, by its size and its values."""
     max_listed: int = Field(default=1000, ge=1)
     """Most entries of a search or of a user's history in one answer."""
     max_body_bytes: int = Field(default=2**20, ge=1)
@@ -41,6 +41,16 @@ class ServiceSettings(Settings):
     """Seconds within which an answer must be found."""
     max_in_flight: int = Field(default=1024, ge=1)
     """Most requests at once; the next ones are rejected."""
+    max_connections: int = Field(default=4096, ge=1)
+    """Most connections at once, as far as the limit of open files allows; then those that wait longest are closed."""
+    header_timeout: float = Field(default=10.0, gt=0)
+    """Seconds within which a new connection must have sent the head of a request."""
+    keep_alive: float = Field(default=30.0, gt=0)
+    """Seconds for which a connection may wait for another request."""
+    write_timeout: float = Field(default=10.0, gt=0)
+    """Seconds within which a caller must have read what was sent, some 50 kB, before more is."""
+    max_answer_bytes: int = Field(default=2**26, ge=1)
+    """Most bytes of large answers that wait to be read; the next ones are rejected."""
     batching: bool = True
     """Whether requests for single users that wait at the same time are answered together."""
     batch_size: int = Field(default=64, ge=1)
@@ -63,6 +73,14 @@ class ServiceSettings(Settings):
     """Files of item ids by the name that expressions know them by, as a boolean attribute; read at each load."""
     where: str | None = None
     """Expression over attributes that every list meets, whatever a request asks for."""
+
+    @property
+    def max_json_values(self) -> int:
+        """Most values in a JSON body: one per ten bytes of the longest body, and as many as users and histories need.
+
+        So some 100,000 by default, in allow and block lists together.
+        """
+        return max(2 * (self.max_users + self.max_history) + 1000, self.max_body_bytes // 10)
 
 
 @dataclass(frozen=True)

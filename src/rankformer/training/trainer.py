@@ -160,5 +160,5 @@ class TrainingLoop:
         return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step)
 
     def _not_finite(self, what: str) -> TrainingError:
-        where, rate = f"step {self.progress.step} (epoch {self.progress.epoch})", self.settings.learning_rate
-        return TrainingError(f"{where}: the {what} not finite; try a smaller learning_rate than {rate}")
+        where = f"step {self.progress.step} (epoch {self.progress.epoch})"
+        return TrainingError(f"{where}: the {what} not finite; {self.settings.likely_cause()}")

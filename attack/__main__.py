@@ -1,0 +1,170 @@
+"""Run the campaigns and write docs/reliability.md: `make attack`, or `python -m attack [CAMPAIGN ...] [--scale S]`.
+
+The scale multiplies the counts: 1 is what the page promises, the default a part of it that takes minutes. With
+ATTACK_HOURS the soak takes that long and the counts grow with it. Ends with 1 when anything was lost, mixed or broken.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attack import damage, hostile, report, service, values, writers
+
+TOKEN = "admin-token-0123456789"
+ROOT = Path(__file__).parents[1]
+
+
+class Attack:
+    """One run of the campaigns: how much of them, from which seed, in which folder."""
+
+    def __init__(self, scale: float, seed: int, folder: Path) -> None:
+        self.scale, self.seed, self.folder = scale, seed, folder
+
+    def many(self, count: int) -> int:
+        """Return the part of a full campaign's count that is due."""
+        return max(1, round(count * self.scale))
+
+    def place(self, name: str) -> Path:
+        """Return a fresh folder."""
+        (self.folder / name).mkdir()
+        return self.folder / name
+
+    def kills(self) -> dict[str, Any]:
+        """Trainings killed at random moments and at file calls, then resumed."""
+        worker = [sys.executable, str(ROOT / "tests/runs/kill_worker.py")]
+        command = [*worker, str(self.place("kills")), str(self.many(200)), str(self.seed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        whole = found["undisturbed"]
+        different = sum(
+            (run["tensors"], run["log"]) != (whole[run["batch_size"]]["tensors"], whole[run["batch_size"]]["log"])
+            for run in found["runs"]
+        )
+        return {"kills": found["kills"], "in the middle of a write": found["mid_write"], "different": different}
+
+    def replacements(self) -> dict[str, Any]:
+        """Writers killed while they replace a run."""
+        return writers.killed_replacements(self.place("replacements"), self.many(200), self.seed)
+
+    def faults(self) -> dict[str, Any]:
+        """Full and failing disks."""
+        return damage.failing_disk(self.place("faults"), self.many(100), self.seed)
+
+    def writers(self) -> dict[str, Any]:
+        """Two writers in one folder."""
+        return writers.two_writers(self.place("writers"), self.many(500))
+
+    def bytes(self) -> dict[str, Any]:
+        """Flipped bits and truncated files."""
+        return damage.changed_bytes(self.place("bytes"), self.many(1000), self.many(200), self.seed)
+
+    def folders(self) -> dict[str, Any]:
+        """Hostile folders with right checksums."""
+        from tests.serving.runs import write_full_run, write_run
+
+        place, outcomes, slowest = self.place("folders"), Counter[str](), 0.0
+        run = write_run(place / "run")
+        blend = write_full_run(place / "blend")
+        rest = max(0, self.many(500) - len(hostile.BY_HAND) - len(hostile.TO_A_BLEND))
+        harms = [*hostile.BY_HAND.values(), *(harm for _, harm in hostile.at_random(rest, self.seed))]
+        for target, harm in [
+            *((run, harm) for harm in harms),
+            *((blend, harm) for harm in hostile.TO_A_BLEND.values()),
+        ]:
+            started = time.process_time()
+            outcomes[hostile.outcome(target, place, harm)] += 1
+            slowest = max(slowest, time.process_time() - started)
+        others = {name: count for name, count in outcomes.items() if name != "refused"}
+        return {"folders": outcomes.total(), "refused": outcomes["refused"], "others": others, "slowest s": slowest}
+
+    def settings(self) -> dict[str, Any]:
+        """Settings at random, and fits with extreme ones."""
+        return values.settings(self.many(20_000), self.many(500), self.seed)
+
+    def inputs(self) -> dict[str, Any]:
+        """Changed input files of every format."""
+        return values.inputs(self.place("inputs"), self.many(100_000), self.seed)
+
+    def bodies(self) -> dict[str, Any]:
+        """Request bodies made to be dear."""
+        with self._serving("bodies") as (found, _):
+            return service.dear_bodies(found, self.seed, self.many(400))
+
+    def requests(self) -> dict[str, Any]:
+        """Malformed requests."""
+        with self._serving("requests") as (found, _):
+            return service.malformed(found, self.many(20_000), self.seed)
+
+    def connections(self) -> dict[str, Any]:
+        """Idle, slow and deaf connections."""
+        with self._serving("connections") as (found, _):
+            return service.bad_connections(found, self.many(1000))
+
+    def swaps(self) -> dict[str, Any]:
+        """Reloads under load."""
+        with self._serving("swaps") as (found, folder):
+            return service.swaps(found, folder, self.many(100), TOKEN)
+
+    def soak(self) -> dict[str, Any]:
+        """All of it against the service, for long."""
+        with self._serving("soak") as (found, folder):
+            return service.soak(found, folder, 3600 * self.scale, TOKEN, self.seed)
+
+    @contextmanager
+    def _serving(self, name: str) -> Any:
+        from tests.serving.clients import serving
+        from tests.serving.runs import write_run
+
+        folder = self.place(name)
+        for seed, run in enumerate(("one", "two")):
+            write_run(folder / run, seed)
+        (folder / "current").symlink_to(folder / "one")
+        environment = {"RANKFORMER_ADMIN_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+        with serving(folder / "current", "--no-access-log", log=folder / "log", **environment) as found:
+            yield found, folder
+
+
+CAMPAIGNS: tuple[str, ...] = (
+    *("kills", "replacements", "faults", "writers", "bytes", "folders", "settings", "inputs"),
+    *("bodies", "requests", "connections", "swaps", "soak"),
+)
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    hours = float(os.environ.get("ATTACK_HOURS", 0))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=f"of {', '.join(CAMPAIGNS)}; all by default")
+    parser.add_argument("--scale", type=float, default=max(hours, 0.05), help="part of the full counts; default 0.05")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of every draw")
+    options = parser.parse_args()
+    unknown = set(options.campaigns) - set(CAMPAIGNS)
+    if unknown:
+        parser.error(f"unknown campaign {min(unknown)}; known are {', '.join(CAMPAIGNS)}")
+    failed = []
+    for name in options.campaigns or CAMPAIGNS:
+        with tempfile.TemporaryDirectory() as folder:
+            attack = Attack(options.scale, options.seed, Path(folder))
+            campaign: Callable[[], dict[str, Any]] = getattr(attack, name)
+            started = time.perf_counter()
+            result = {**campaign(), "seed": options.seed, "took s": time.perf_counter() - started}
+        bad = report.violations(name, result)
+        failed += bad
+        print(f"{name}: {report.line(name, result)}" + "".join(f"\n  FAILED: {each}" for each in bad), flush=True)
+        report.keep(name, (campaign.__doc__ or "").strip(), result, bad)
+    report.write_page()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""What the campaigns found: what must be zero, one line for each, and the page docs/reliability.md."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rankformer.files import write_bytes_atomic
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "attack" / "results.json"
+PAGE = ROOT / "docs" / "reliability.md"
+
+# What must be zero or empty, and what must stay below a bound.
+ZERO = {
+    "kills": ("different",),
+    "replacements": ("lost or mixed",),
+    "faults": ("lost or mixed",),
+    "writers": ("mixed", "unexpected"),
+    "bytes": ("not refused",),
+    "folders": ("others",),
+    "settings": ("unexpected",),
+    "inputs": ("unexpected",),
+    "bodies": ("5xx", "failed"),
+    "requests": ("5xx", "failed", "tracebacks"),
+    "connections": ("failed", "tracebacks"),
+    "swaps": ("failed swaps", "failed answers"),
+    "soak": ("failed",),
+}
+BELOW = {
+    "folders": {"slowest s": 2.0},
+    "bodies": {"cpu ms": 100.0, "memory MB": 20.0, "p99 ms": 100.0},
+    "requests": {"p99 ms": 100.0},
+    "connections": {"p99 ms": 100.0},
+    "soak": {"growth %": 2.0, "p99 ms": 100.0},
+}
+
+
+def violations(name: str, result: dict[str, Any]) -> list[str]:
+    """Return what a campaign found that must not be."""
+    bad = [f"{key}: {result[key]}"[:500] for key in ZERO[name] if result.get(key)]
+    return bad + [
+        f"{key}: {result[key]:.1f}, expected below {most:g}"
+        for key, most in BELOW.get(name, {}).items()
+        if result.get(key, 0.0) >= most
+    ]
+
+
+def line(name: str, result: dict[str, Any]) -> str:
+    """Return a result as one line."""
+    hidden = ("samples", "seed", "dearest", "statuses", "took s")
+    return ", ".join(f"{key} {_shown(value)}" for key, value in result.items() if key not in hidden)
+
+
+def keep(name: str, meaning: str, result: dict[str, Any], bad: list[str]) -> None:
+    """Put a result beside those of other campaigns."""
+    known = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
+    date = datetime.now(UTC).date().isoformat()
+    known[name] = {"meaning": meaning, "date": date, "violations": bad, "result": result}
+    ordered = {campaign: known[campaign] for campaign in ZERO if campaign in known}
+    write_bytes_atomic(RESULTS, (json.dumps(ordered, indent=1) + "\n").encode())
+
+
+def write_page() -> None:
+    """Write the page from all results there are."""
+    known = json.loads(RESULTS.read_bytes())
+    rows = []
+    for name, entry in known.items():
+        failures = "; ".join(entry["violations"]).replace("|", "/")[:300] or "none"
+        when = f"{entry['result']['seed']}, {entry['date']}"
+        rows.append(f"| {entry['meaning'].rstrip('.')} | {line(name, entry['result'])} | {failures} | {when} |")
+    limits = [f"`{name}`: {key} below {most:g}" for name, bounds in BELOW.items() for key, most in bounds.items()]
+    text = f"""# Reliability
+
+What the standing attack saw. `make attack` runs every campaign at a twentieth of its full size and writes this page;
+`ATTACK_HOURS=1 make attack` runs them in full, with a soak of an hour; `python -m attack CAMPAIGN --seed N` one again.
+A campaign fails when anything was lost, mixed, accepted or answered that must not be, or a bound was passed
+({"; ".join(limits)}).
+
+| campaign | seen | failures | seed, date |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+What is promised, to whom, and what is not, is in [SECURITY.md](../SECURITY.md).
+"""
+    write_bytes_atomic(PAGE, text.encode())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return str(len(value)) if isinstance(value, list | dict) else f"{value:,}"

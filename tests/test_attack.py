@@ -1,0 +1,46 @@
+"""The standing attack, in small: each campaign runs, finds nothing, and says so when it does find something."""
+
+import random
+
+import pytest
+from attack import damage, report, values
+from attack.__main__ import CAMPAIGNS, Attack
+from attack.service import bodies
+
+
+def test_a_failing_disk_loses_nothing(tmp_path):
+    found = damage.failing_disk(tmp_path, faults=10, seed=0)
+    assert found["faults"] == 10
+    assert report.violations("faults", found) == []
+
+
+def test_changed_bytes_are_refused(tmp_path):
+    found = damage.changed_bytes(tmp_path, flips=20, truncations=5, seed=0)
+    assert report.violations("bytes", found) == []
+
+
+def test_settings_at_random_are_taken_or_refused():
+    found = values.settings(count=300, fits=6, seed=0)
+    assert found["unexpected"] == []
+    assert found["taken"] > 10
+    assert found["refused"] > 10
+    assert found["fits"] >= 1
+
+
+def test_what_must_not_be_is_a_violation():
+    assert report.violations("swaps", {"failed swaps": 0, "failed answers": 3}) == ["failed answers: 3"]
+    assert report.violations("folders", {"others": {}, "slowest s": 2.5}) == ["slowest s: 2.5, expected below 2"]
+    assert report.violations("writers", {"mixed": 0, "unexpected": [1]}) == ["unexpected: [1]"]
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_every_campaign_says_what_it_does_and_what_must_be_zero(name):
+    assert getattr(Attack, name).__doc__
+    assert report.ZERO[name]
+
+
+def test_dear_bodies_are_of_many_kinds_and_the_same_for_one_seed():
+    found = dict(bodies(random.Random(1), 50))
+    assert found == dict(bodies(random.Random(1), 50))
+    assert len(found) > 30
+    assert max(map(len, found.values())) > 900_000
