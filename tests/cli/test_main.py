@@ -178,7 +178,7 @@ def test_a_second_interrupt_adds_no_traceback(tmp_path):
     """Both arrive as fast as a user can press, while the first is being reported and after."""
     script = "import sys; from rankformer.cli.main import run; sys.exit(run())"
     settings = ("epochs=1000000", "validate_every=1", "patience=9999")
-    flags = [word for setting in settings for word in ("--set", setting)]
+    flags = ["--model", "rankformer", *(word for setting in settings for word in ("--set", setting))]
     command = [sys.executable, "-c", script, "train", "demo", "--out", str(tmp_path / "run"), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline()  # it trains

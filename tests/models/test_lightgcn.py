@@ -36,7 +36,7 @@ def test_the_defaults_are_a_full_batch_and_what_validation_chose():
     settings = LightGCNSettings()
     assert (settings.embedding_dim, settings.num_layers) == (64, 2)
     assert (settings.batch_size, settings.learning_rate, settings.schedule, settings.l2) == (None, 0.05, "cosine", 5e-3)
-    assert (settings.epochs, settings.validate_every, settings.patience) == (600, 20, 10)
+    assert (settings.epochs, settings.validate_every, settings.patience) == (100, 10, 10)
 
 
 @pytest.mark.parametrize("num_layers", [0, 1, 3])
@@ -95,7 +95,7 @@ def test_the_order_of_the_interactions_does_not_matter():
 @pytest.mark.parametrize("batch_size", [None, 16])
 def test_without_layers_it_is_matrix_factorization(batch_size):
     data = random_log(), random_log(seed=1)
-    shared = {**SMALL, "l2": 1e-3, "batch_size": batch_size, "seed": 3}
+    shared = {**SMALL, "l2": 1e-3, "batch_size": batch_size, "seed": 3, "initialization": "normal"}
     layers = LightGCN(num_layers=0, **shared).fit(*data)
     plain = MatrixFactorization(**shared).fit(*data)
     assert torch.equal(layers.embeddings.users, plain.embeddings.users)

@@ -116,8 +116,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _interrupt_once(number: int, frame: object) -> None:
     """Stop the command at the first Ctrl-C; a second would only interrupt the stopping, with a traceback."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    if signal.getsignal(number) is not signal.SIG_IGN:  # else it arrived while the first was handled
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
 
 
 @contextmanager
