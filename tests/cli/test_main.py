@@ -151,7 +151,18 @@ def test_a_second_interrupt_adds_no_traceback(tmp_path):
     script = "import sys; from rankformer.cli.main import run; sys.exit(run())"
     settings = ("epochs=1000000", "validate_every=1", "patience=9999")
     flags = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-c", script, "train", "demo", "--out", str(tmp_path / "run"), *flags]
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "train",
+        "demo",
+        "--model",
+        "rankformer",
+        "--out",
+        str(tmp_path / "run"),
+        *flags,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline()  # it trains
         process.send_signal(signal.SIGINT)

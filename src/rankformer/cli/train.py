@@ -96,7 +96,7 @@ def train(
             show_warning(warning)
         try:
             with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
-                how = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
+                how: dict[str, Any] = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
                 train_run(learner, source, parts, out, folder.training, items=attributes, **how)
         except KeyboardInterrupt:
             raise Interrupted(_how_to_continue(folder, overwrite)) from None

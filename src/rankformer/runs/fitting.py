@@ -17,9 +17,9 @@ from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator, make_weigher
 from rankformer.files import locked
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import CheckpointStore, remove_checkpoint
+from rankformer.runs.checkpoint import CHECKPOINT, CheckpointStore, remove_checkpoint
 from rankformer.runs.manifest import is_run
-from rankformer.runs.ownership import CHECKPOINT, check_ours
+from rankformer.runs.ownership import check_ours
 from rankformer.runs.training_log import LOG, TrainingLog
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender

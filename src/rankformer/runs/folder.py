@@ -8,10 +8,10 @@ from pathlib import Path
 from rankformer.data.interactions import Parts
 from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, locked
-from rankformer.runs.checkpoint import REFIT, check_identity, checkpoint_epoch
+from rankformer.runs.checkpoint import CHECKPOINT, REFIT, check_identity, checkpoint_epoch
 from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import MANIFEST, is_run, read_manifest
-from rankformer.runs.ownership import CHECKPOINT, TRAINING, check_ours, other_files, remove_files, sweep
+from rankformer.runs.ownership import TRAINING, check_ours, other_files, remove_files, sweep
 
 
 class State(Enum):

@@ -46,7 +46,7 @@ from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluat
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import atomic_path, locked, sha256_of, sync_folder, write_bytes_atomic
-from rankformer.runs.checkpoint import is_checkpoint, remove_checkpoint
+from rankformer.runs.checkpoint import CHECKPOINT, is_checkpoint, remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
 from rankformer.runs.manifest import (
@@ -60,7 +60,7 @@ from rankformer.runs.manifest import (
     located,
     read_manifest,
 )
-from rankformer.runs.ownership import CHECKPOINT, TRAINING, check_ours, put_in_place, remove_files, sweep
+from rankformer.runs.ownership import TRAINING, check_ours, put_in_place, remove_files, sweep
 from rankformer.runs.training_log import LOG, read_log
 from rankformer.scoring.base import MOST
 from rankformer.scoring.cold_items import ColdItems

@@ -14,10 +14,9 @@ from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import REFIT, CheckpointStore, remove_checkpoint
+from rankformer.runs.checkpoint import CHECKPOINT, REFIT, CheckpointStore, remove_checkpoint
 from rankformer.runs.fitting import Learner, counted, identity_of
 from rankformer.runs.manifest import is_run
-from rankformer.runs.ownership import CHECKPOINT
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
 from rankformer.scoring.recommender import Recommender
 from rankformer.training.context import Event, TrainingState
