@@ -70,11 +70,11 @@ class Attack:
 
     def folders(self) -> dict[str, Any]:
         """Hostile folders with right checksums."""
-        from tests.serving.runs import write_blend, write_run
+        from tests.serving.runs import write_full_run, write_run
 
         place, outcomes, slowest = self.place("folders"), Counter[str](), 0.0
         run = write_run(place / "run")
-        blend = write_blend(place / "blend")
+        blend = write_full_run(place / "blend")
         rest = max(0, self.many(500) - len(hostile.BY_HAND) - len(hostile.TO_A_BLEND))
         harms = [*hostile.BY_HAND.values(), *(harm for _, harm in hostile.at_random(rest, self.seed))]
         for target, harm in [

@@ -1,4 +1,12 @@
-"""What tests of every part share."""
+"""What tests of every part share; among it a real PostgreSQL with pgvector."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,3 +19,79 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def needed(module):
+    """Skip a test without an optional module, except where everything is meant to be installed."""
+    if find_spec(module) is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{module} is not installed")
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A server that listens on a socket in its own folder."""
+
+    folder: Path
+    programs: Path
+    password = "s3cret-word"
+
+    @property
+    def dsn(self):
+        return f"host={self.folder} user=postgres dbname=postgres"
+
+    @property
+    def url(self):
+        """The same as an address, with a password that the server does not ask for."""
+        return f"postgresql://postgres:{self.password}@/postgres?host={self.folder}"
+
+    def psql(self, *arguments, stdin=None):
+        command = [self.programs / "psql", "--no-psqlrc", "--quiet", "--dbname", self.dsn, *arguments]
+        return subprocess.run(command, stdin=stdin, capture_output=True, text=True, cwd=self.folder)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Start a server in a temporary folder; it is stopped and removed in the end."""
+    needed("pgserver")
+    needed("psycopg")
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # near the root: the path of a socket may not be long
+    try:
+        programs, account = _programs_and_account(folder)
+        data, log = folder / "data", folder / "log"
+        initdb = ["initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync"]
+        _run(programs, initdb, account)
+        _run(programs, ["pg_ctl", "-D", data, "-w", "-l", log, "-o", f"-h '' -k {folder} -F", "start"], account)
+        try:
+            yield Postgres(folder, programs)
+        finally:
+            _run(programs, ["pg_ctl", "-D", data, "-w", "-m", "immediate", "stop"], account)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _programs_and_account(folder):
+    """Return where the programs are and who runs them: PostgreSQL refuses root, so root hands over to nobody."""
+    # Found, not imported: its own way with root is to create an account and open up folders all the way to /.
+    installed = Path(find_spec("pgserver").origin).parent
+    if os.geteuid() != 0:
+        return installed / "pginstall" / "bin", {}
+    import pwd
+
+    nobody = pwd.getpwnam("nobody")
+    copied = folder / "site-packages"  # nobody may not be able to reach the installed ones
+    shutil.copytree(installed / "pginstall", copied / "pgserver" / "pginstall")
+    libraries = installed.with_name("pgserver.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, copied / "pgserver.libs")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    account = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    return copied / "pgserver" / "pginstall" / "bin", account
+
+
+def _run(programs, command, account):
+    # Output goes to a file, since the server that pg_ctl leaves behind would hold a pipe open.
+    with tempfile.TemporaryFile("w+") as output:
+        name, *arguments = command
+        done = subprocess.run([programs / name, *arguments], stdout=output, stderr=output, cwd=programs, **account)
+        output.seek(0)
+        assert done.returncode == 0, output.read()

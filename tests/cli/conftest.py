@@ -47,6 +47,7 @@ def _no_network(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("RANKFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("RANKFORMER_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("rankformer.cli.progress.FIRST_LINE_AFTER", 300.0)  # however busy the machine is
 
 
 @pytest.fixture

@@ -93,6 +93,39 @@ def test_convert(cli, clicks, tmp_path):
     assert document == {"out": str(out), "interactions": document["interactions"]}
     assert cli("data", "info", out, "--json").json["interactions"] == document["interactions"]
     assert "is DATA itself" in cli("data", "convert", out, "--out", out).error
+    before = out.read_bytes()
+    again = ["data", "convert", clicks, *CLICK_COLUMNS, "--out", out, "--title-column", ""]
+    assert "exists; choose another --out, or replace it with --overwrite" in cli(*again).error
+    assert out.read_bytes() == before
+    assert cli(*again, "--overwrite").code == 0
+    assert out.read_bytes() != before
+
+
+def test_a_file_of_another_kind_is_read_with_the_flags_that_its_errors_name(cli, tmp_path):
+    path, bad = tmp_path / "log.csv", tmp_path / "bad.txt"
+    path.write_bytes("Kunde^Ware^Tag\nZoë^1^01/02/2024\nbob^2^03/04/2024\nbob^^\n".encode("cp1252"))
+    words = ["data", "info", path, "--json"]
+    assert "--delimiter" in cli(*words).err
+    words += ["--delimiter", "^", "--encoding", "cp1252"]
+    assert "--user-column" in cli(*words).error
+    words += ["--user-column", "Kunde", "--item-column", "Ware"]
+    assert "--on-bad-row skip" in cli(*words).error
+    words += ["--on-bad-row", "skip", "--bad-rows", bad, "--time-column", "Tag"]
+    assert "--time-format" in cli(*words).error
+    outcome = cli(*words, "--time-format", "%d/%m/%Y")
+    assert (outcome.code, outcome.json["interactions"], outcome.json["times"]) == (0, 2, True)
+    assert outcome.err.startswith("warning: log.csv: skipped 1 of 3 rows (1 without an item id)")
+    assert "line 4" in bad.read_text(encoding="utf-8")
+
+
+def test_standard_input_and_patterns(cli, tmp_path):
+    (tmp_path / "a.csv").write_text("user,item\n1,2\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text("user,item\n3,4\n", encoding="utf-8")
+    assert cli("data", "info", tmp_path / "*.csv", "--json").json["interactions"] == 2
+    script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "data", "info", "-", "--format", "csv", "--json"]
+    done = subprocess.run(command, input="user;item\n1;2\n", capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout)["name"] == "stdin"
 
 
 def test_download_of_what_cannot_be_downloaded(cli):

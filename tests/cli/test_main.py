@@ -6,8 +6,9 @@ import sys
 import time
 
 import pytest
+import typer
 
-from rankformer.cli.main import run
+from rankformer.cli.main import app, run
 from rankformer.errors import TrainingError
 from rankformer.models.registry import MODELS
 
@@ -46,6 +47,33 @@ def test_every_help_reads_well_and_has_an_example(cli, words):
     assert outcome.err == ""
     assert "Usage: " + " ".join(["rankformer", *words]) in outcome.out
     assert "rankformer " in outcome.out.split("╯")[-1]  # the example below the last panel
+
+
+def test_the_help_is_grouped_by_task(cli):
+    shown = cli("--help").out
+    headings = [line.split("─ ")[1].split(" ─")[0] for line in shown.splitlines() if line.startswith("╭")]
+    assert headings == ["Options", "Start", "Train", "Use a trained model", "Research"]
+    assert all(f"│ {words[0]} " in shown for words in COMMANDS if len(words) == 1)
+
+
+def test_options_that_apply_are_the_same_everywhere():
+    group = typer.main.get_command(app)
+    for name, command in {**group.commands, **group.commands["data"].commands}.items():
+        if name == "data":
+            continue
+        given = {option for each in command.params for option in each.opts}
+        assert name == "serve" or "--json" in given, name
+        computes = name in ("train", "tune", "plan", "evaluate", "recommend", "serve", "export", "reproduce")
+        assert not computes or "--threads" in given, name
+        assert name not in ("train", "tune", "reproduce") or "--device" in given, name
+        assert name not in ("train", "tune", "reproduce") or "--epochs" in given, name
+
+
+def test_the_shell_completes_commands_and_models():
+    script = "import sys; from rankformer.cli.main import run; sys.exit(run([]))"
+    for typed, expected in (("rankformer mod", "models"), ("rankformer train demo --model light", "lightgcn")):
+        environment = {"_RANKFORMER_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": typed}
+        assert expected in python("-c", script, env={**os.environ, **environment}).stdout
 
 
 def test_no_words_show_the_help(cli):
@@ -218,7 +246,10 @@ def test_types_of_settings_are_written_as_a_user_would(cli):
 
 def test_models_by_name(cli):
     listed = cli("models").out
-    assert all(name in listed for name in MODELS)
+    lines = [line for line in listed.splitlines() if line.strip()]
+    assert len(lines) == len(MODELS) + 3  # headings, a rule, and how to see more
+    assert all(any(line.split()[0] == name for line in lines) for name in MODELS)
+    assert "…" not in listed
     shown = cli("models", "rankformer").out
     assert "num_layers" in shown
     assert "popularity" not in shown

@@ -1,9 +1,11 @@
 import io
+import time
 
 import pytest
 from rich.console import Console
 
 from rankformer.cli import progress
+from rankformer.models.blend import Blend
 from rankformer.models.popularity import Popularity
 from rankformer.training.settings import TrainingSettings
 
@@ -59,6 +61,56 @@ def test_a_method_that_is_solved_shows_nothing(terminal):
     with progress.progress_of(Popularity().settings, validates=True) as show_event:
         assert show_event is None
     assert terminal.getvalue() == ""
+
+
+def wait_for(capsys, words):
+    """Return what was printed, as soon as it has the words."""
+    shown, begin = "", time.monotonic()
+    while words not in shown:
+        assert time.monotonic() - begin < 60, shown
+        time.sleep(0.01)
+        shown += capsys.readouterr().err
+    return shown
+
+
+def test_a_long_step_is_told_off_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.busy("reading a\x1b[31m.csv"):
+        shown = wait_for(capsys, "reading a")
+    assert shown.startswith("reading a\\x1b[31m.csv ... 0 s\n")
+
+
+def test_a_long_epoch_is_told_off_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.progress_of(SETTINGS, validates=True) as show_event:
+        wait_for(capsys, "training ... 0 s\n")
+        show_event(EVENTS[0])
+        wait_for(capsys, "training: epoch 1/3 ... ")
+    with progress.progress_of(Popularity().settings, validates=True):
+        wait_for(capsys, "fitting ... 0 s\n")
+
+
+def test_a_long_member_of_a_blend_is_told_off_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.progress_of(Blend().settings, validates=True) as show_event:
+        wait_for(capsys, "fitting ... 0 s\n")
+        show_event({"event": "fitting", "member": "ials", "settings": {"weight": 5}, "seconds": 0.1})
+        wait_for(capsys, "fitting ials weight=5 ... ")
+        show_event({"event": "weighing", "members": ["ials"], "seconds": 0.2})
+        wait_for(capsys, "choosing weights on the validation part ... ")
+
+
+def test_a_long_refit_is_told_as_one(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.progress_of(SETTINGS, validates=True) as show_event:
+        show_event({**EVENTS[0], "refit": {"epochs": 2}})
+        wait_for(capsys, "refit: epoch 1/2 ... ")
+
+
+def test_a_short_step_is_not_told(capsys):
+    with progress.busy("reading"):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_a_download_is_one_line_per_file(capsys):

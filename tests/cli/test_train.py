@@ -45,6 +45,38 @@ def test_what_people_see(cli, clicks, tmp_path):
     assert cli(*command).code == 0
 
 
+def test_epochs_are_a_short_way_to_set_them(cli, clicks, tmp_path):
+    out = tmp_path / "run"
+    words = ["train", clicks, "--out", out, *CLICK_COLUMNS, *TINY, "--json"]
+    assert cli(*words, "--epochs", 2).json["epochs"] == 2
+    outcome = cli(*words[:4], *CLICK_COLUMNS, "--model", "ease", "--epochs", 2, "--overwrite")
+    assert (outcome.code, "'epochs'" in outcome.error) == (2, True)
+
+
+def test_a_database_is_trained_on_and_its_password_is_nowhere(cli, clicks, postgres, tmp_path):
+    import psycopg
+
+    rows = [line.split(",") for line in clicks.read_text(encoding="utf-8").splitlines()[1:]]
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute("create table clicks (user_id text, item_id int, title text)")
+        try:
+            connection.cursor().executemany("insert into clicks values (%s, %s, %s)", rows)
+            out = tmp_path / "run"
+            outcome = cli("train", postgres.url, "--table", "clicks", "--out", out, "--no-refit", *TINY)
+            assert outcome.code == 0, outcome.err
+            again = cli("evaluate", out, "--json")  # the server of the tests asks for no password
+            assert again.code == 0, again.err
+        finally:
+            connection.execute("drop table clicks")
+    gone = cli("evaluate", out)
+    assert gone.code == 2
+    written = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
+    shown = "".join((outcome.out, outcome.err, again.out, gone.err))
+    assert postgres.password not in shown
+    assert not any(postgres.password.encode() in data for data in written)
+    assert json.loads((out / "manifest.json").read_text(encoding="utf-8"))["data"]["name"] == "clicks"
+
+
 def test_popularity_has_nothing_to_train(cli, clicks, tmp_path):
     outcome = cli("train", clicks, "--out", tmp_path / "run", "--model", "popularity", *CLICK_COLUMNS)
     assert (outcome.code, outcome.progress) == (0, [])

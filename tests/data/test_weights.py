@@ -1,11 +1,14 @@
 """What an interaction counts: by its event, by a column, by its age."""
 
+import gzip
 import json
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 from rankformer.data.interactions import Interactions
@@ -56,6 +59,95 @@ def test_a_missing_event_is_one_that_is_not_listed():
     with pytest.raises(DataError, match=r"\(missing\) in column 'kind'"):
         Interactions.from_arrow(table, event="kind", event_weights=WEIGHTS)
     assert len(Interactions.from_arrow(table, event="kind", event_weights={**WEIGHTS, "other": 0})) == 1
+
+
+def write_csv_gz(table, folder):
+    with gzip.open(folder / "shop.csv.gz", "wb") as stream:
+        pa.csv.write_csv(table, stream)
+    return folder / "shop.csv.gz"
+
+
+def write_tsv(table, folder):
+    pa.csv.write_csv(table, folder / "shop.tsv", pa.csv.WriteOptions(delimiter="\t"))
+    return folder / "shop.tsv"
+
+
+def write_inter(table, folder):
+    rows = [[f"{name}:token" for name in table.column_names], *(row.values() for row in table.to_pylist())]
+    (folder / "shop.inter").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return folder / "shop.inter"
+
+
+def write_jsonl(table, folder):
+    (folder / "shop.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    return folder / "shop.jsonl"
+
+
+def write_parquet(table, folder):
+    pq.write_table(table, folder / "shop.parquet")
+    return folder / "shop.parquet"
+
+
+def write_pattern(table, folder):
+    for part in range(2):
+        pq.write_table(table[part * 3 : part * 3 + 3], folder / f"part{part}.parquet")
+    return folder / "part*.parquet"
+
+
+def write_partitions(table, folder):
+    for number, row in enumerate(table.to_pylist()):
+        part = folder / "log" / f"part={number}" / f"kind={row['kind']}"
+        part.mkdir(parents=True)
+        pa.csv.write_csv(table[number : number + 1].drop_columns("kind"), part / "rows.csv")
+    return folder / "log"
+
+
+def write_layout(table, folder):
+    (folder / "ml").mkdir()
+    names = {"visitor": "userId", "sku": "movieId", "quantity": "rating", "ts": "timestamp"}
+    pa.csv.write_csv(table.rename_columns(names), folder / "ml" / "ratings.csv")
+    (folder / "ml" / "movies.csv").write_text("movieId,title\n1,One\n2,Two\n3,Three\n")
+    return folder / "ml"
+
+
+WRITERS = [write_csv_gz, write_tsv, write_inter, write_jsonl, write_parquet, write_pattern, write_partitions]
+
+
+@pytest.mark.parametrize("write", [*WRITERS, write_layout], ids=lambda write: write.__name__.removeprefix("write_"))
+def test_events_come_from_whatever_is_read(write, shop, tmp_path):
+    path = write(pa.csv.read_csv(shop), tmp_path)
+    columns = {} if write is write_layout else {"user": "visitor", "item": "sku"}
+    log = DataSource(source=path, event="kind", event_weights={**WEIGHTS, "other": 0}, **columns).load_log()
+    assert log.weights.tolist() == [1, 3, 10, 1]
+    assert log.user_ids.ids.to_pylist() == ["a", "b"]
+    with pytest.raises(DataError, match="no weight for 'share'"):
+        DataSource(source=path, event="kind", event_weights=WEIGHTS, **columns).load_log()
+
+
+def test_an_id_of_a_dropped_event_does_not_make_the_others_strings(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("user,item,kind\n1,7,view\nguest,8,bot\n2,7,view\n")
+    log = Interactions.read(path, event="kind", event_weights={"view": 1, "other": 0})
+    assert log.user_ids.ids.to_pylist() == [1, 2]
+    assert log.item_ids.ids.to_pylist() == [7]
+
+
+def test_a_row_without_an_event_is_a_bad_row(tmp_path, caplog):
+    path = tmp_path / "log.csv"
+    path.write_text("user,item,kind\n1,7,view\n1,8,\n2,7,cart\n")
+    options = {"event": "kind", "on_bad_row": "skip"}
+    assert Interactions.read(path, **options, event_weights=WEIGHTS).weights.tolist() == [1, 3]
+    assert "skipped 1 of 3 rows (1 without an event)" in caplog.text
+    assert Interactions.read(path, **options, event_weights={**WEIGHTS, "other": 2}).weights.tolist() == [1, 2, 3]
+
+
+def test_two_frames_with_events_keep_their_own_rows():
+    first = pd.DataFrame({"user": [1, 2, 3], "item": [1, 2, 1], "kind": ["view", "bot", "cart"]})
+    second = pd.DataFrame({"user": [2, 3], "item": [1, 2], "kind": ["bot", "view"]})
+    train, valid = Interactions.parts_of([first, second], event="kind", event_weights={**WEIGHTS, "bot": 0})
+    assert (train.weights.tolist(), valid.weights.tolist()) == ([1, 3], [1])
+    assert train.user_ids.take(train.users).to_pylist() == [1, 3]
+    assert valid.user_ids.take(valid.users).to_pylist() == [3]
 
 
 def test_a_weight_column_multiplies_only_if_it_is_named(shop):

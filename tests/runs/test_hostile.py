@@ -4,7 +4,7 @@ import os
 
 import pytest
 from attack.hostile import BY_HAND, TO_A_BLEND, at_random, outcome, rewrite
-from tests.serving.runs import write_blend, write_run
+from tests.serving.runs import write_full_run, write_run
 
 from rankformer.errors import RunFolderError
 from rankformer.runs.saved import load_run
@@ -18,7 +18,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def blend(tmp_path_factory):
-    return write_blend(tmp_path_factory.mktemp("hostile") / "blend")
+    return write_full_run(tmp_path_factory.mktemp("hostile") / "blend")
 
 
 @pytest.mark.parametrize("name", BY_HAND)

@@ -62,7 +62,26 @@ def write_shop(folder: Path) -> Path:
     return folder
 
 
+MEMBERS = [
+    {"label": "table", "member": "mf", "settings": {}, "choices": {}, "weight": 0.25, "value": 0.2, "without": 0.3},
+    {"label": "graph", "member": "lightgcn", "settings": {"l2": 0.1}, "choices": {"epochs": 3}, "weight": 0.75}
+    | {"value": 0.3, "without": 0.2},
+]
+BLEND_REPORT: dict[str, Any] = {"event": "blend", "value": 0.35, "refused": {"ease": "too large"}, "seconds": 9.0}
+BLEND_REPORT["members"] = [{**member, "seconds": 1.5} for member in MEMBERS]
+
+
 def write_blend(folder: Path) -> Path:
+    """Write a run of two members, of which the second cannot score new users."""
+    recommender, rng = make_recommender(), np.random.default_rng(4)
+    table = Embeddings(*(torch.from_numpy(rng.normal(size=(count, 3))).float() for count in (USERS, ITEMS)))
+    scorer = BlendScorer.of({"graph": recommender.scorer, "table": table}, {"graph": 0.75, "table": 0.25})
+    log = [*LOG[:2], BLEND_REPORT]
+    save_run(folder, Run("blend", {"metric": "ndcg@20"}, 0, replace(recommender, scorer=scorer), log=log))
+    return folder
+
+
+def write_full_run(folder: Path) -> Path:
     """A run with everything that a folder can hold: a refitted blend, parts, weights, attributes and cold items."""
     base = make_recommender()
     whole, count = base.history, len(base.history) - 500  # the last ones were not fitted

@@ -26,7 +26,7 @@ from .browser import (
     tab_to,
 )
 from .hostile import FIRST_ITEM, TITLES, USERS, write_hostile_run
-from .runs import write_run, write_shop
+from .runs import write_blend, write_run, write_shop
 
 TOKEN = "a-token-of-enough-letters"
 
@@ -237,6 +237,18 @@ def test_the_model_card_holds_metrics_protocol_settings_and_the_curve(visit, run
     for name in ("embedding dim", "mask", "split hash", "torch"):
         expect(page.locator("dt", has_text=name).first).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"rankformer on {TITLES[0]}")
+
+
+def test_a_blend_shows_its_members_and_which_of_them_do_without_new_users(browser, tmp_path):
+    with served(write_blend(tmp_path / "blend")) as (address, _):
+        visits = Visits(browser, address)
+        page = visits("#model")
+        section = page.locator("section", has=page.get_by_role("heading", name="Members of the blend")).last
+        expect(section.locator("tbody tr")).to_have_text(["graph0.750.30000.20001.5", "table0.250.20000.30001.5"])
+        expect(page.get_by_text("Left out: ease (too large).")).to_be_visible()
+        page = visits("#new-user=i1")
+        expect(page.get_by_text("Without table, which cannot score new users.")).to_be_visible()
+        visits.leave()
 
 
 def test_titles_and_ids_are_shown_as_they_are_and_never_run(visit):

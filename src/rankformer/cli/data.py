@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rankformer.data.registry import Dataset
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands to the application, in a panel of its help."""
     example = "Example:  rankformer data list"
     group = typer.Typer(help="List, inspect, split, convert and download data.", epilog=example)
     group.command(name="list", help=help_of(list_datasets), epilog=example)(list_datasets)
     for command in (info, split, convert, download):
         add_command(group, command)
-    app.add_typer(group, name="data")
+    app.add_typer(group, name="data", rich_help_panel=panel)
 
 
 def list_datasets(json: JsonFlag = False) -> None:
@@ -161,6 +161,7 @@ def split(
 def convert(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A csv, tsv, parquet or jsonl file.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace an older FILE.")] = False,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -169,6 +170,7 @@ def convert(
 
     Examples:
         rankformer data convert clicks.csv --out clicks.parquet --duplicates merge
+        rankformer data convert duckdb:shop.db --table clicks --out clicks.parquet --overwrite
     """
     from rankformer.data.writers import check_writable, write_table
 
@@ -176,6 +178,8 @@ def convert(
     source = data_source(data, options)
     if out.exists() and Path(source.source).exists() and out.samefile(source.source):
         raise ConfigError(f"{out} is DATA itself; choose another --out")
+    if out.exists() and not overwrite:
+        raise ConfigError(f"{out} exists; choose another --out, or replace it with --overwrite")
     with busy(f"converting {source.source}"):
         log = source.load_log()
         write_table(log.to_arrow(), out)

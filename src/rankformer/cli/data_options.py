@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rankformer.data.source import DataSource
 
 DataArgument = Annotated[
-    str, typer.Argument(metavar="DATA", help="A registered name, a folder with train/valid/test files, or one file.")
+    str, typer.Argument(metavar="DATA", help="A registered name, file, folder, pattern or database; - reads stdin.")
 ]
 
 # setting of `DataSource` -> type, flag, placeholder and help
 DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
-    "format": (str, "--format", "NAME", "Format of the files when their extension does not say."),
+    "format": (str, "--format", "NAME", "Format of the files, or recbole, movielens, amazon or yelp."),
     "user": (str, "--user-column", "NAME", "Column with the user ids."),
     "item": (str, "--item-column", "NAME", "Column with the item ids."),
     "time": (str, "--time-column", "NAME", "Column with the times; an empty name reads none."),
@@ -28,6 +28,16 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "event_weights": (str, "--event-weights", "E=W,...", "Weight of each event; 0 drops it, other=W is for the rest."),
     "half_life": (str, "--half-life", "AGE", "Age at which an interaction counts half, such as 12h, 30d or 8w."),
     "header": (bool, "--header/--no-header", "", "Whether csv and tsv files have a header (default: detected)."),
+    "delimiter": (str, "--delimiter", "TEXT", "What separates columns, such as ';' or tab (default: detected)."),
+    "encoding": (str, "--encoding", "NAME", "Encoding of text, such as latin-1 (default: detected)."),
+    "time_format": (str, "--time-format", "FORMAT", "How times are written, such as '%d.%m.%Y %H:%M'."),
+    "on_bad_row": (str, "--on-bad-row", "stop|skip", "Stop at a row that cannot be used, or leave it out."),
+    "bad_rows": (str, "--bad-rows", "FILE", "Write the first rows that were left out to a file."),
+    "query": (str, "--query", "SQL", "What to select from a database."),
+    "table": (str, "--table", "NAME", "What table of a database to read."),
+    "max_rows": (int, "--max-rows", "N", "Most rows to read. Default: 200,000,000."),
+    "max_line_bytes": (int, "--max-line-bytes", "N", "Longest line of a text file. Default: 16,777,216."),
+    "max_expansion": (float, "--max-expansion", "X", "Times its size that a packed file may have. Default: 200."),
     "duplicates": (str, "--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one."),
     "min_weight": (float, "--min-weight", "W", "Smallest weight that counts as an interaction."),
     "k_core": (int, "--k-core", "K", "Distinct items that each user must have, and distinct users each item."),

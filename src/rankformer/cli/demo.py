@@ -31,19 +31,20 @@ SHOWN_HISTORY = 4
 
 def demo(
     seed: Annotated[int, option("N", "Seed of the training; the data stays the same.", min=0)] = 0,
-    out: Annotated[Path | None, option("RUN", "Also keep the trained model in this folder.")] = None,
+    out: Annotated[Path | None, option("RUN", "Also keep the blend in this folder.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Train on built-in data and show what comes out.
 
     900 invented readers with planted tastes and 400 books. Since we planted the tastes, the best score that any
-    method could reach is known; it stands beside Rankformer's and popularity's.
+    method could reach is known; it stands beside what the blend, Rankformer and popularity reach.
 
     Examples:
         rankformer demo
         rankformer demo --out runs/demo
     """
     from rankformer.data.source import DataSource
+    from rankformer.models.blend import Blend
     from rankformer.models.rankformer import Rankformer
     from rankformer.runs.folder import RunFolder
     from rankformer.runs.sequence import fit_and_evaluate, train_run
@@ -53,19 +54,23 @@ def demo(
     source = DataSource(source="demo")
     parts = source.load()
     if not json:
-        show("900 invented readers, 400 books: training Rankformer on what they read ...")
+        show("900 invented readers, 400 books: training on what they read ...")
     # Steps this small lose more to waiting for each other than they gain: on two cores that other work kept busy,
     # two threads took 11 to 15 s where one took 2 to 3 s (two runs each).
     use_threads(1)
-    model = Rankformer(seed=seed, **SETTINGS)
+    paper = Rankformer(seed=seed, **SETTINGS)
+    with progress_of(paper.settings, validates=True) as on_event:
+        alone = fit_and_evaluate(paper, parts, on_event=on_event, stage=busy)
+    model = Blend(seed=seed, member_settings={"rankformer": SETTINGS})
     with progress_of(model.settings, validates=True) as on_event:
         if out is not None:
             outcome, _ = train_run(model, source, parts, out, refit=True, on_event=on_event, stage=busy)
         else:
             outcome = fit_and_evaluate(model, parts, on_event=on_event, stage=busy)
     assert outcome.evaluation is not None
-    protocol, history = outcome.evaluation.protocol, outcome.history
-    metrics = {"rankformer": outcome.evaluation.metrics, **_reference_metrics(parts)}
+    assert alone.evaluation is not None
+    protocol, history = outcome.evaluation.protocol, alone.history
+    metrics = {"blend": outcome.evaluation.metrics, "rankformer": alone.evaluation.metrics, **_reference_metrics(parts)}
     examples = _examples(model, parts)
     if json:
         training = {"epochs": history.epochs, "best_epoch": history.best_epoch, "seconds": history.seconds}
@@ -77,7 +82,7 @@ def demo(
     show(f"protocol: {protocol.line()}", "")
     user, item = examples[0]["user_id"], examples[0]["recommendations"][0]["item_id"]
     if out is None:
-        show("try next:  rankformer demo --out runs/demo     (keeps the model)")
+        show("try next:  rankformer demo --out runs/demo     (keeps the blend)")
         show(f"     then  rankformer recommend runs/demo --user {user}")
         return
     run = shlex.quote(str(out))
@@ -122,7 +127,12 @@ def _examples(model: "Model", parts: "Parts") -> list[dict[str, Any]]:
 
 
 def _show(metrics: dict[str, dict[str, float]], examples: list[dict[str, Any]]) -> None:
-    labels = {"rankformer": "Rankformer", "popularity": "popularity", "oracle": "best reachable"}
+    labels = {
+        "blend": "blend (default)",
+        "rankformer": "Rankformer",
+        "popularity": "popularity",
+        "oracle": "best reachable",
+    }
     names = list(metrics["rankformer"])
     rows = [(labels[key], *values.values()) for key, values in metrics.items()]
     show_table(("method", *names), rows, title="on the books they read later (test part)", numbers=names)

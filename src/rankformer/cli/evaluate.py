@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import data_source, takes_data_options
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_warning
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
@@ -28,6 +29,7 @@ def evaluate(
     ] = "train",
     metrics: Annotated[str, option("NAMES", "What to measure, with commas.")] = "ndcg@20,recall@20,recall_capped@20",
     per_user: Annotated[Path | None, option("FILE", "Also write each user's values to a csv or parquet file.")] = None,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -92,7 +94,7 @@ def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any
         raise ConfigError(f"{folder} does not say where its data is; name it with --data DATA")
     else:
         source = DataSource(**run.data["source"])
-        if source.source not in DATASETS and not Path(source.source).exists():
+        if not source.is_there:
             raise DataError(f"the data of {folder} is no longer at {source.source}; name it with --data DATA")
     is_test_part = data is not None and not source.comes_split and data not in DATASETS
     with busy(f"reading {source.source}"):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, show, show_json, show_note
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError
@@ -25,6 +26,7 @@ def export(
     dsn: Annotated[
         str | None, typer.Option(metavar="DSN", help="pgvector: also try the export on this server, leaving no trace.")
     ] = None,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Write the embeddings, ids and titles of RUN for other programs, with metadata that say what they are.

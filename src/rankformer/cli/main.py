@@ -10,6 +10,7 @@ An error is one line on stderr; `--debug`, anywhere on the command line, adds th
 
 import errno
 import io
+import logging
 import os
 import signal
 import sys
@@ -37,28 +38,40 @@ MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, 
 # A name too long, links in a circle, a file system that is read-only: for the user to put right as well.
 FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
-# The modules of this package that hold the commands, in the order of the help, and the commands of a module where
-# there is not one with its name; `data` is a group and registers its own.
-MODULES = (
-    *("demo", "plan", "train", "tune", "evaluate", "compare"),
-    *("recommend", "serve", "export", "data", "models", "reproduce"),
-)
+# The modules of this package that hold the commands, by task and in the order of the help, and the commands of a
+# module where there is not one with its name; `data` is a group and registers its own.
+MODULES = {
+    "Start": ("demo", "data", "models"),
+    "Train": ("plan", "train", "tune", "evaluate", "compare"),
+    "Use a trained model": ("recommend", "serve", "export"),
+    "Research": ("reproduce",),
+}
 COMMANDS = {"recommend": ("recommend", "similar", "explain")}
 
 app = typer.Typer(
     help="From an interaction log to ranked lists: Rankformer (WWW 2025) and what it is compared with.",
     epilog="Start with:  rankformer demo",
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name in MODULES:
-    module = import_module(f"rankformer.cli.{name}")
-    if hasattr(module, "register"):
-        module.register(app)
-        continue
-    for command in COMMANDS.get(name, (name,)):
-        add_command(app, getattr(module, command))
+for task, modules in MODULES.items():
+    for name in modules:
+        module = import_module(f"rankformer.cli.{name}")
+        if hasattr(module, "register"):
+            module.register(app, task)
+            continue
+        for command in COMMANDS.get(name, (name,)):
+            add_command(app, getattr(module, command), task)
+
+
+class _Warnings(logging.Handler):
+    """Shows what reading the data warns of, as every other warning."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        show_warning(record.getMessage())
+
+
+logging.getLogger("rankformer.data").addHandler(_Warnings())
 
 
 def _version(wanted: bool) -> None:

@@ -25,8 +25,19 @@ def use_threads(count: int | None) -> int | None:
     return count
 
 
+def _model_names(incomplete: str) -> list[str]:
+    """Return the methods that a shell completes a name to."""
+    from rankformer.models.facts import built_in_models
+
+    return [model.name for model in built_in_models() if model.name.startswith(incomplete)]
+
+
 ModelOption = Annotated[
-    str | None, option("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: blend.")
+    str | None,
+    option(
+        *("NAME", "Use a method of `rankformer models`, or package.module:Class. Default: blend."),
+        autocompletion=_model_names,
+    ),
 ]
 ConfigOption = Annotated[Path | None, option("FILE", "Read model, seed, settings and data from a TOML file.")]
 SetOption = Annotated[list[str] | None, option("KEY=VALUE", "Change a hyperparameter; may be repeated.", "--set")]

@@ -33,7 +33,7 @@ def models(
     if json:
         show_json([dict(zip(("name", "title", "summary"), method, strict=True)) for method in methods])
         return
-    show_table(("name", "what it is"), [(name, summary) for name, _, summary in methods])
+    show_table(("name", "what it is"), [(name, summary) for name, _, summary in methods], one_line=True)
     show("rankformer models NAME shows the hyperparameters of one")
 
 

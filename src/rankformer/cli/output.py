@@ -18,13 +18,19 @@ def option(metavar: str, help: str, *names: str, **limits: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, **limits)
 
 
+_WIDE = 240  # columns of a table that no terminal cuts
+
 JsonFlag = Annotated[bool, option("", "Print one JSON document on stdout and nothing else.", "--json")]
 
 
-def add_command(app: typer.Typer, command: Callable[..., None]) -> None:
-    """Add a command described by its docstring: the help, and below `Examples:` one command line per line."""
+def add_command(app: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
+    """Add a command described by its docstring: the help, and below `Examples:` one command line per line.
+
+    The help of the application lists it in the panel of that name.
+    """
     examples = (inspect.getdoc(command) or "").partition("Examples:\n")[2].splitlines()
-    app.command(help=help_of(command), epilog="\n\n".join(["Examples:", *map(str.strip, examples)]))(command)
+    epilog = "\n\n".join(["Examples:", *map(str.strip, examples)])
+    app.command(help=help_of(command), epilog=epilog, rich_help_panel=panel)(command)
 
 
 def with_flags(command: Callable[..., None], argument: str, flags: Mapping[str, Any]) -> Callable[..., None]:
@@ -92,9 +98,17 @@ def show_json(document: Any) -> None:
 
 
 def show_table(
-    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, numbers: Sequence[str] = ()
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str | None = None,
+    numbers: Sequence[str] = (),
+    one_line: bool = False,
 ) -> None:
-    """Print a table on stdout: strings as they are, floats with four digits; `numbers` are aligned on the right."""
+    """Print a table on stdout: strings as they are, floats with four digits; `numbers` are aligned on the right.
+
+    With `one_line` a row never takes more than one: a terminal that is too narrow cuts the last column.
+    """
     from rich import box
     from rich.table import Table
 
@@ -102,9 +116,15 @@ def show_table(
     table.title = None if title is None else _text(title)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(cell) for cell in row))
-    console().print(table)
+    out, cells = console(), [[_text(cell) for cell in row] for row in rows]
+    if one_line:
+        out.width = out.width if out.is_terminal else _WIDE
+        taken = sum(max(cell.cell_len for cell in column) + 3 for column in [*zip(*cells, strict=True)][:-1])
+        for row in cells:
+            row[-1].truncate(max(out.width - taken - 2, 8), overflow="ellipsis")
+    for row in cells:
+        table.add_row(*row)
+    out.print(table)
 
 
 def show_metrics(heading: str, metrics: Mapping[str, float], warm: Mapping[str, float]) -> None:

@@ -1,11 +1,15 @@
 """What is shown while a command works: a bar on a terminal, plain lines anywhere else; always on stderr."""
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from rankformer.cli.output import console
+from rankformer.cli.output import console, printable
+
+FIRST_LINE_AFTER = 4.0  # seconds without any output
 
 
 def on_terminal() -> bool:
@@ -14,15 +18,58 @@ def on_terminal() -> bool:
 
 
 def busy(doing: str) -> AbstractContextManager[Any]:
-    """Return a context that shows what is being done on a terminal, and nothing elsewhere."""
-    return console(stderr=True).status(doing) if on_terminal() else nullcontext()
+    """Return a context that shows what is being done: at once on a terminal, elsewhere if it takes long."""
+    return console(stderr=True).status(doing) if on_terminal() else Heartbeat(lambda: doing)
 
 
-def progress_of(settings: Any, validates: bool) -> AbstractContextManager[Callable[[dict[str, Any]], None] | None]:
-    """Return a context with the function that shows the events of a training: see `training_progress`."""
-    from rankformer.runs.progress import training_progress
+class Heartbeat:
+    """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
 
-    return training_progress(settings, validates, watched=on_terminal(), console=console(stderr=True))
+    Attributes:
+        doing: what is being done, as it stands now.
+        wait: seconds until the first line; each wait is twice the one before, up to a minute.
+    """
+
+    def __init__(self, doing: Callable[[], str], wait: float | None = None) -> None:
+        self.doing, self.wait = doing, FIRST_LINE_AFTER if wait is None else wait
+        self.begin = time.monotonic()
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *problem: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+    def _beat(self) -> None:
+        wait = self.wait
+        while not self.done.wait(wait):
+            wait = min(2 * wait, 60.0)
+            seconds = time.monotonic() - self.begin
+            print(f"{printable(self.doing())} ... {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Yield the function that shows the events of a fit: see `training_progress`; a long step is told."""
+    from rankformer.runs.progress import step_of, training_progress
+
+    watched = on_terminal()
+    step = "training" if hasattr(settings, "epochs") else "fitting"
+    with (
+        training_progress(settings, validates, watched=watched, console=console(stderr=True)) as show_event,
+        nullcontext() if watched else Heartbeat(lambda: step),
+    ):
+
+        def show_and_note(event: dict[str, Any]) -> None:
+            nonlocal step
+            step = step_of(settings, event) or step
+            if show_event is not None:
+                show_event(event)
+
+        yield None if show_event is None else show_and_note
 
 
 @contextmanager

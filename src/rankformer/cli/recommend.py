@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rankformer.cli.evaluate import RunArgument
 from rankformer.cli.item_options import apply_filters, takes_filters
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rankformer.data.id_map import IdMap
     from rankformer.scoring.recommendations import Recommendations
 
@@ -34,6 +37,10 @@ def recommend(
         option("popularity|none", "Answer unknown users too, or nobody the model cannot rank for."),
     ] = None,
     out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
+    to: Annotated[str | None, option("URL", "Write to a table of a PostgreSQL database instead.")] = None,
+    table: Annotated[str | None, option("NAME", "Table for --to, made if missing.")] = None,
+    overwrite: Annotated[bool, option("", "Replace the rows of the table.", "--overwrite")] = False,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     filters: dict[str, Any],
@@ -51,6 +58,7 @@ def recommend(
         rankformer recommend runs/demo --users ids.txt --json
         rankformer recommend runs/demo --all -k 20 --out lists.parquet
         rankformer recommend runs/shop --user 17 --where "price < 50 and in_stock" --at-most 2:brand
+        rankformer recommend runs/demo --all --to postgresql://shop@db/shop --table lists --overwrite
     """
     from rankformer.data.writers import check_writable, write_table
     from rankformer.runs.saved import load_run
@@ -61,6 +69,12 @@ def recommend(
         )
     if out is not None:
         check_writable(out)
+    if (to is None) != (table is None) or (to is not None and out is not None) or (overwrite and to is None):
+        raise ConfigError("--to URL and --table NAME belong together, without --out; --overwrite is for them only")
+    if to is not None:
+        from rankformer.export.lists import check_target, write_lists
+
+        check_target(to, table or "")
     recommender, wanted = apply_filters(load_run(run).recommender, filters)
     asked: list[Any]
     with busy("ranking"):
@@ -76,7 +90,14 @@ def recommend(
             chosen: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
             lists = recommender.recommend(None if everyone else asked, k, **chosen)
     _note_gaps(lists, "known item" if history else "interaction the model was fitted on")
-    if out is not None:
+    if to is not None:
+        with busy(f"writing {table}"):
+            write_lists(lists.to_arrow(), to, table or "", overwrite)
+        if json:
+            show_json({"table": table, "rows": len(lists), "fallbacks": lists.fallbacks})
+        else:
+            show(f"wrote {len(lists):,} rows to the table {table}")
+    elif out is not None:
         write_table(lists.to_arrow(), out)
         if json:
             show_json({"out": str(out), "rows": len(lists), "fallbacks": lists.fallbacks})
@@ -84,7 +105,7 @@ def recommend(
             show(f"wrote {len(lists):,} rows to {out}")
     elif json:
         unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
-        gaps = {"unknown_items": unknown, "fallbacks": lists.fallbacks}
+        gaps = {"unknown_items": unknown, "fallbacks": lists.fallbacks, "left_out": list(lists.left_out)}
         show_json({"recommendations": _rows_of(lists), **{name: gap for name, gap in gaps.items() if gap}})
     else:
         _show_lists(lists, asked)
@@ -130,7 +151,8 @@ def explain(
     """Explain why RUN scores an item as it does for a user.
 
     The score is split exactly into the contribution of each item of the user's history, the largest first, and that of
-    all other items together. With --json every item of the history is listed.
+    all other items together; the score of a blend is also split over its members. With --json every item of the history
+    is listed.
 
     Examples:
         rankformer explain runs/demo --user mira-001 --item book-128
@@ -159,6 +181,10 @@ def explain(
     whom = "this history" if user is None else found.user_id
     title = f"{found.item_id}{'' if found.title is None else f' ({found.title})'} for {whom}"
     show_table(("contribution", "item", "title"), rows, title=title, numbers=("contribution",))
+    if found.members is not None:
+        _note_left_out(recommender.scorer.left_out_of_fold_in if user is None else ())
+        by_member = sorted(found.members.items(), key=lambda each: -each[1])
+        show_table(("contribution", "member"), [each[::-1] for each in by_member], numbers=("contribution",))
     show(f"score {found.score:.4f}")
 
 
@@ -196,6 +222,12 @@ def _note_gaps(lists: "Recommendations", lacking: str) -> None:
     whom = lists.fallbacks if len(lists.fallbacks) <= 5 else [f"{len(lists.fallbacks):,} users"]
     for name in whom:
         show_note(f"{name}: no {lacking}, so these are the most popular ones")
+    _note_left_out(lists.left_out)
+
+
+def _note_left_out(members: "Sequence[str]") -> None:
+    if members:
+        show_note(f"without {', '.join(members)}: {'they' if members[1:] else 'it'} cannot score new users")
 
 
 def _lines_of(path: Path) -> list[str]:

@@ -25,6 +25,7 @@ def train(
     model: ModelOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    epochs: Annotated[int | None, option("N", "Most epochs: short for --set epochs=N.", min=1)] = None,
     items: ItemsOption = None,
     budget: Annotated[
         str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 10m.")
@@ -50,7 +51,7 @@ def train(
     interaction. An interrupted training continues with --resume.
 
     Examples:
-        rankformer train demo --out runs/demo --set epochs=200
+        rankformer train demo --out runs/demo --model rankformer --epochs 200
         rankformer train clicks.csv --out runs/clicks --user-column visitor --k-core 5 --seed 1
         rankformer train orders.csv --out runs/shop --items products.csv
         rankformer train clicks.csv --out runs/may --split time --test-from 2026-05-01
@@ -71,7 +72,8 @@ def train(
     folder = RunFolder(out)
     with folder.lock():
         state = folder.claim(resume=resume, overwrite=overwrite)
-        changes = [*(assignments or ()), *([] if budget is None else [f"budget={budget}"])]
+        short = {"epochs": epochs, "budget": budget}
+        changes = [*(assignments or ()), *(f"{name}={value}" for name, value in short.items() if value is not None)]
         learner = build_model(configuration, model, changes, seed, device)
         parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
         wants_refit = not source.comes_split if refit is None else refit
@@ -99,28 +101,31 @@ def train(
                 how: dict[str, Any] = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
                 train_run(learner, source, parts, out, folder.training, items=attributes, **how)
         except KeyboardInterrupt:
-            raise Interrupted(_how_to_continue(folder, overwrite)) from None
+            unit = "fit" if hasattr(learner.settings, "members") else "epoch"
+            raise Interrupted(_how_to_continue(folder, overwrite, unit)) from None
     _show_run(out, learner.recommender, "trained", json, warnings)
 
 
-def _how_to_continue(folder: "RunFolder", overwrite: bool) -> str:
+def _how_to_continue(folder: "RunFolder", overwrite: bool, unit: str) -> str:
     epoch = folder.checkpoint_epoch()
     flags = "--resume in place of --overwrite" if overwrite else "--resume"
     if folder.is_refitting:
         return f"the refit in {folder.path} has begun; run the same command with {flags} to continue it"
     if epoch is None:
         return f"no checkpoint was reached; run the same command with {flags} to start again"
-    return f"the checkpoint in {folder.path} is at epoch {epoch}; run the same command with {flags} to continue from it"
+    return (
+        f"the checkpoint in {folder.path} is at {unit} {epoch}; run the same command with {flags} to continue from it"
+    )
 
 
 def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool, warnings: Sequence[str] = ()) -> None:
     """Show what the manifest and the training log of a finished run say."""
     from rankformer.evaluation.protocol import Protocol
     from rankformer.runs.manifest import read_manifest
-    from rankformer.runs.training_log import history_of, read_log
+    from rankformer.runs.training_log import blend_report, history_of, read_log
 
     manifest, log = read_manifest(folder), read_log(folder)
-    history, blend = history_of(log), next((event for event in log if event["event"] == "blend"), None)
+    history, blend = history_of(log), blend_report(log)
     model, seed, data, metrics, protocol = (manifest[key] for key in ("model", "seed", "data", "metrics", "protocol"))
     warm, refit = manifest.get("warm_metrics", {}), manifest.get("refit")
     if json:
@@ -156,10 +161,8 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool,
 
 def _show_blend(report: dict[str, Any]) -> None:
     """Show the members of a blend: weights, each alone, the blend without it, and what it took."""
-    rows = [
-        (each["label"], each["weight"], each["value"], each["without"], each["seconds"])
-        for each in sorted(report["members"], key=lambda each: -each["weight"])
-    ]
+    names = ("label", "weight", "alone", "without", "seconds")
+    rows = [tuple(each[name] for name in names) for each in report["members"]]
     headings = ("member", "weight", "alone", "blend without it", "seconds")
     title = f"members, on the validation part (the blend: {report['value']:.4f})"
     show_table(headings, rows, title=title, numbers=headings[1:])

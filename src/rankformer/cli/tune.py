@@ -1,5 +1,6 @@
 """`rankformer tune`: search good settings of a model on the validation part of a log."""
 
+import math
 import shlex
 import sys
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rankformer.tuning.space import Space
     from rankformer.tuning.study import Study
 
+DEFAULT_TRIALS = 20
 _NOT_PART_OF_A_SEARCH = ("data", "model", "out", "timeout", "device", "threads", "json")
 
 
@@ -30,7 +32,14 @@ def tune(
     context: typer.Context,
     data: DataArgument,
     model: ModelOption = None,
-    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier call.")] = 20,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier call. Default: 20."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Search the few settings that matter most, in 60s, 5m or 1h altogether."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder of the search. Default: runs/tune/<data>/<model>."),
@@ -58,8 +67,12 @@ def tune(
     The first trial is the model's defaults; trials that fall behind are stopped early. Settings are chosen on the
     valid part; the test part is not looked at. A search that was cut off continues with the same command.
 
+    With --budget a short ladder of values is searched by successive halving: many cheaper fits, then whole ones of the
+    best.
+
     Examples:
         rankformer tune demo --model mf --trials 10 --epochs 100
+        rankformer tune clicks.csv --model ials --budget 60s
         rankformer tune epinions --model lightgcn --trials 30 --set embedding_dim=64 --out runs/tune/epinions
         rankformer tune clicks.csv --space space.toml --timeout 3600
     """
@@ -67,11 +80,13 @@ def tune(
         import optuna  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"tuning needs optuna ({error}); install it with: pip install 'rankformer[tune]'") from error
+    quick = None if budget is None else _quick_budget(budget, trials, space, timeout)
+    count = None if quick is not None else trials or DEFAULT_TRIALS
     deadline = None if timeout is None else time.monotonic() + timeout
     # Built once here, so that a wrong device or setting is not a trial's failure.
     untrained = build_model({}, model, assignments or (), seed, device)
     method = type(untrained)
-    fixed, searched = _fixed_and_searched(untrained, space, assignments or [], epochs)
+    fixed, searched = _fixed_and_searched(untrained, space, assignments or [], epochs, quick is not None)
     source = data_source(data, options)
     folder = out or Path("runs") / "tune" / source.name / method.name
     from rankformer.evaluation.metrics import parse_metrics
@@ -85,7 +100,7 @@ def tune(
     seen = TuningData(source.name, parts.fingerprint, parts.train, parts.valid)
     commands = search_command(context, model or method.name), training_command(data, folder, CONFIG)
     described = source.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
-    with TuningProgress(trials) as progress:
+    with TuningProgress(count) as progress:
         aim = Objective(method, seen, fixed, seed, folder, device, progress.note_event, deadline)
         parse_metrics(aim.metric)
         with open_study(aim, searched) as study:
@@ -96,26 +111,29 @@ def tune(
                 progress.note_trial(trial, study)
 
             try:
-                finished = study.search(trials, note)
+                if quick is not None:
+                    finished = study.quick_search(quick, note)
+                else:
+                    finished = study.search(count or 0, note)
             except KeyboardInterrupt:
-                raise Interrupted(_how_to_continue(study, trials)) from None
-    _show_outcome(study, finished, trials, commands[1], json)
+                raise Interrupted(_how_to_continue(study, count)) from None
+    _show_outcome(study, finished, count, commands[1], json)
 
 
 def _fixed_and_searched(
-    model: "Model", space: Path | None, assignments: Sequence[str], epochs: int | None
+    model: "Model", space: Path | None, assignments: Sequence[str], epochs: int | None, quick: bool
 ) -> "tuple[dict[str, Any], Space]":
     """Return the settings that stay the same and those that vary."""
-    from rankformer.tuning.space import read_space, space_of
+    from rankformer.tuning.space import ladder_of, read_space, space_of
 
     settings, method = model.settings.hyperparameters(), type(model)
     fixed = {key: settings[key] for key in (text.partition("=")[0].strip() for text in assignments)}
-    searched = space_of(method) if space is None else read_space(space, method)
+    searched = {} if quick else space_of(method) if space is None else read_space(space, method)
     if space is not None and fixed.keys() & searched.keys():
         name = min(fixed.keys() & searched.keys())
         raise ConfigError(f"{name} is fixed by --set and searched by {space}; leave one of them out")
     searched = {name: dimension for name, dimension in searched.items() if name not in fixed}
-    if not searched:
+    if not searched and not quick:
         what = "every setting that is searched is fixed by --set" if fixed else "it has no settings to search"
         raise ConfigError(f"there is nothing to tune for {model.name}: {what}; choose another --model or --space")
     if epochs is not None:
@@ -123,15 +141,35 @@ def _fixed_and_searched(
             reason = f"{space} searches them" if "epochs" in searched else f"{model.name} has none"
             raise ConfigError(f"--epochs {epochs}: {reason}; leave it out")
         fixed["epochs"] = min(epochs, settings["epochs"])
+    if quick:
+        searched = ladder_of(method, fixed)
+        if not searched:
+            what = "has no ladder of values" if not method.ladder else "has all of its ladder fixed by --set"
+            raise ConfigError(f"{model.name} {what}, and --budget searches nothing else; leave --budget out")
     return fixed, searched
 
 
-def _how_to_continue(study: "Study", count: int) -> str:
+def _quick_budget(budget: str, trials: int | None, space: Path | None, timeout: float | None) -> float:
+    """Return the seconds of a quick search."""
+    from rankformer.settings import seconds_of
+
+    for flag, value in (("--trials", trials), ("--space", space), ("--timeout", timeout)):
+        if value is not None:
+            raise ConfigError(f"--budget and {flag} contradict each other; use one of them")
+    seconds = seconds_of(budget)
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"--budget {budget}: a search needs more than 0 seconds; write for example 60s or 5m")
+    return seconds
+
+
+def _how_to_continue(study: "Study", count: int | None) -> str:
     folder, done = study.objective.folder, len(study.trials)
+    if count is None:
+        return f"{done} trials are in {folder}; the same command continues, after its whole time with a larger --budget"
     return f"{done} of {count} trials are in {folder}; run the same command to continue"
 
 
-def _show_outcome(study: "Study", finished: bool, count: int, training: str, json: bool) -> None:
+def _show_outcome(study: "Study", finished: bool, count: int | None, training: str, json: bool) -> None:
     drawn = False
     if study.trials:
         from rankformer.tuning.plot import draw
@@ -191,7 +229,9 @@ def _plain(value: Any) -> str:
 
 def search_command(context: typer.Context, model: str) -> str:
     """Return the command that does the running search again, with the flags that were given."""
-    words = ["tune", context.params["data"], "--model", model]
+    from rankformer.data.readers.sql import redact
+
+    words = ["tune", redact(context.params["data"]), "--model", model]
     for option in context.command.params:
         value = context.params.get(option.name or "")
         if option.name in _NOT_PART_OF_A_SEARCH or value is None:
@@ -206,7 +246,9 @@ def search_command(context: typer.Context, model: str) -> str:
 
 def training_command(data: str, folder: Path, configuration: str) -> str:
     """Return the command that trains with the configuration in the folder of a search."""
-    return _line(["train", data, "--out", str(folder / "run"), "--config", str(folder / configuration)])
+    from rankformer.data.readers.sql import redact
+
+    return _line(["train", redact(data), "--out", str(folder / "run"), "--config", str(folder / configuration)])
 
 
 def _line(words: list[str]) -> str:
@@ -215,9 +257,12 @@ def _line(words: list[str]) -> str:
 
 
 class TuningProgress:
-    """Shows on stderr a search that ends with `count` trials: a bar on a terminal, a line per trial anywhere else."""
+    """Shows on stderr a search that ends with `count` trials: a bar on a terminal, a line per trial anywhere else.
 
-    def __init__(self, count: int) -> None:
+    Of a quick search the number is not known before: None.
+    """
+
+    def __init__(self, count: int | None) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         status = TextColumn("{task.fields[status]}")
@@ -239,7 +284,8 @@ class TuningProgress:
         if self.watched:
             self.bar.start()
         elif study.trials:
-            print(f"{len(study.trials)} of {self.count} trials are there already", file=sys.stderr, flush=True)
+            known = len(study.trials) if self.count is None else f"{len(study.trials)} of {self.count}"
+            print(f"{known} trials are there already", file=sys.stderr, flush=True)
 
     def note_event(self, event: dict[str, Any]) -> None:
         """Show how far the running trial is."""
@@ -253,10 +299,10 @@ class TuningProgress:
             return
         result = f"failed: {trial.problem}"
         if trial.value is not None:
-            mark = " (best)" if trial is study.best else " (pruned)" if trial.state == "pruned" else ""
+            mark = " (best)" if trial is study.best else f" ({trial.state})" if trial.state != "complete" else ""
             result = f"{study.objective.metric} {trial.value:.4f}{mark}"
         settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
-        position = f"trial {trial.number} ({trial.number + 1}/{self.count})"
+        position = f"trial {trial.number}" + ("" if self.count is None else f" ({trial.number + 1}/{self.count})")
         print(position, result, f"{trial.seconds:.1f} s", settings, sep="  ", file=sys.stderr, flush=True)
 
     def _show_best(self, study: "Study") -> None:

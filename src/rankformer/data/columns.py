@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,37 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.readers import read_table
-from rankformer.data.readers.base import KNOWN_NAMES, RawTable, clip
-from rankformer.data.weights import check_event_weights, event_weights_of
+from rankformer.data.readers.base import ENCODED, KNOWN_NAMES, SHOWN_BAD_ROWS, RawTable, clip
+from rankformer.data.values import bad_numbers, parse_numbers
+from rankformer.data.weights import OTHER, check_event_weights, event_weights_of
 from rankformer.errors import ConfigError, DataError
 
 
-def read_log(
-    path: Path,
-    format: str | None,
-    names: Mapping[str, str | None],
-    header: bool | None = None,
-    event_weights: Mapping[str, float] | None = None,
-) -> RawTable:
-    """Return the log in a file, with the arguments of `Interactions.read`."""
-    table = read_table(path, format, [name for name in names.values() if name], header)
-    return pick_columns(table, names, event_weights)
-
-
-def pick_columns(
-    raw: RawTable, names: Mapping[str, str | None], event_weights: Mapping[str, float] | None = None
-) -> RawTable:
+def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
     """Return the log found in a table: its columns named by their roles, ids still raw, times and weights numbers.
 
     Args:
         raw: the table.
         names: column name per role (user, item, time, weight, title, event); None looks for a known name, and an empty
             string leaves an optional column out. An event column is read only if it is named.
-        event_weights: weight of each event. Rows of weight 0 are dropped; a weight column that is named multiplies.
+
+    With an event column, the options of the table have the weight of each event. Rows of weight 0 are dropped; a weight
+    column that is named multiplies.
     """
-    event = _find(raw, "event", names.get("event") or "")
-    if (event is None) != (event_weights is None):
+    event, weights = _find(raw, "event", names.get("event") or ""), raw.options.event_weights
+    if (event is None) != (weights is None):
         lacking = "event (--event-column)" if event is None else "event_weights (--event-weights)"
         raise ConfigError(f"an event column and the weights of its events belong together; give {lacking} too")
     if event is not None and names.get("weight") is None:
@@ -51,18 +38,66 @@ def pick_columns(
         if found[role] is None:
             raise DataError(
                 f"{raw.name} has no {role} column: found {_listed(raw)}; name it with {role}=... (--{role}-column)"
+                + (", or state what separates columns with --delimiter" if raw.is_text and _is_one(raw) else "")
             )
-    columns = {}
-    for role, name in found.items():
-        if name is not None:
-            column = _plain(raw.table[name])
-            columns[role] = column.cast(pa.string()) if role == "title" else _CONVERT[role](raw, role, name, column)
+    if found["user"] == found["item"]:
+        raise DataError(f"{raw.name}: column {found['user']!r} is named as user and as item; name two columns")
+    used = {role: name for role, name in (*found.items(), ("event", event)) if name is not None}
+    plain = {role: _plain(raw.table[name], role not in ("time", "weight")) for role, name in used.items()}
+    raw = replace(raw, table=pa.table(plain))
+    if raw.options.on_bad_row == "skip":
+        raw = _without_bad_rows(raw, used)
+    columns = {
+        role: _CONVERT[role](raw, role, name, raw.table[role]) for role, name in used.items() if role in _CONVERT
+    }
     table = pa.table(columns)
-    if event is not None and event_weights is not None:
-        weights = event_weights_of(raw, event, _plain(raw.table[event]), check_event_weights(event_weights))
-        strengths = weights if "weight" not in columns else weights * columns["weight"].to_numpy()
-        table = pa.table({**columns, "weight": strengths}).filter(pa.array(weights > 0))
+    if event is not None and weights is not None:
+        values = event_weights_of(raw, event, raw.table["event"], check_event_weights(weights))
+        strengths = values if "weight" not in columns else values * columns["weight"].to_numpy()
+        table = _filtered(pa.table({**columns, "weight": strengths}), values > 0)
     return replace(raw, table=table)
+
+
+def _is_one(raw: RawTable) -> bool:
+    return len(raw.table.column_names) == 1
+
+
+def _without_bad_rows(raw: RawTable, names: Mapping[str, str]) -> RawTable:
+    """Return the table without rows that lack an id or event, or whose time or weight cannot be read; count them."""
+    good = np.ones(raw.table.num_rows, dtype=np.bool_)
+    for role, name in names.items():
+        column = raw.table[role]
+        if role in ("user", "item"):
+            bad, reason = np.flatnonzero(_absent(column)), f"without {'an' if role == 'item' else 'a'} {role} id"
+        elif role == "event" and OTHER not in (raw.options.event_weights or {}):
+            bad, reason = np.flatnonzero(_absent(column)), "without an event"
+        elif role in ("time", "weight"):
+            column = _decoded(column)
+            bad, reason = np.asarray(bad_numbers(role, column, raw.options.time_format), np.int64), f"without a {role}"
+        else:
+            continue
+        new = bad[good[bad]]
+        for row in new[: SHOWN_BAD_ROWS - len(raw.bad.examples)].tolist():
+            found = f"{role} {clip(str(column[row].as_py()))!r} in column {name!r}"
+            raw.bad.add(reason, f"{raw.name} {raw.locate(row)}: {found}", 0)
+        raw.bad.add(reason, count=len(new))
+        good[bad] = False
+    raw.bad.counts += {}  # without those that are zero
+    if not good.any():
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in raw.bad.counts.items())
+        raise DataError(f"{raw.name} has no row that can be used ({reasons}); check the columns and their format")
+    if good.all():
+        return raw
+    rows = np.flatnonzero(good)
+    return replace(raw, table=_filtered(raw.table, good), locate=lambda row: raw.locate(int(rows[row])))
+
+
+def _filtered(table: pa.Table, good: NDArray[np.bool_]) -> pa.Table:
+    """Return some of the rows, encoded anew: a string that only others had must not decide what ids are."""
+    if good.all():
+        return table
+    kept = table.filter(pa.array(good))
+    return pa.table({role: _plain(_decoded(kept[role]), kept[role].type == ENCODED) for role in kept.column_names})
 
 
 def join_logs(logs: Sequence[RawTable]) -> pa.Table:
@@ -76,8 +111,9 @@ def join_logs(logs: Sequence[RawTable]) -> pa.Table:
             columns = integers
         for log, column in zip(logs, columns, strict=True):
             if column.type != columns[0].type:
+                first, other = (str(getattr(kind, "value_type", kind)) for kind in (columns[0].type, column.type))
                 raise DataError(
-                    f"{role} ids are {columns[0].type} in {logs[0].name} and {column.type} in {log.name}; "
+                    f"{role} ids are {first} in {logs[0].name} and {other} in {log.name}; "
                     "store them the same way in every part"
                 )
         tables = [table.set_column(position, role, column) for table, column in zip(tables, columns, strict=True)]
@@ -86,10 +122,10 @@ def join_logs(logs: Sequence[RawTable]) -> pa.Table:
 
 def first_titles(titles: pa.ChunkedArray, items: NDArray[np.int32], num_items: int) -> pa.Array:
     """Return the first title known of each item (null where none is), given the title and the item of each row."""
-    filled = np.flatnonzero(pc.fill_null(pc.greater(pc.utf8_length(titles), 0), False).to_numpy())
+    filled = np.flatnonzero(~_absent(titles))
     first_row = np.full(num_items, -1, dtype=np.int64)
     first_row[items[filled[::-1]]] = filled[::-1]  # the last assignment wins: the earliest row with a title
-    return pc.take(titles, pa.array(first_row, mask=first_row < 0)).combine_chunks()
+    return _decoded(pc.take(titles, pa.array(first_row, mask=first_row < 0))).combine_chunks()
 
 
 def _canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -98,12 +134,16 @@ def _canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
     `7` and `-7` are; `007`, `+7`, `7.0` and ` 7` are not, and neither is a number beyond 64 bits: turning those
     into integers would change the id.
     """
-    try:
-        numbers = strings.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-    same = pc.all(pc.equal(numbers.cast(pa.string()), strings)).as_py()
-    return numbers if same or same is None else None
+    chunks = []
+    for chunk in strings.chunks:  # each distinct string once
+        try:
+            numbers = chunk.dictionary.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        if not numbers.cast(pa.string()).equals(chunk.dictionary):
+            return None
+        chunks.append(numbers.take(chunk.indices))
+    return pa.chunked_array(chunks, pa.int64())
 
 
 def _find(raw: RawTable, role: str, wanted: str | None) -> str | None:
@@ -118,11 +158,10 @@ def _find(raw: RawTable, role: str, wanted: str | None) -> str | None:
     if wanted == "":
         return None
     if columns.count(wanted) != 1:
-        problem = "no column" if wanted not in columns else "more than one column"
-        raise DataError(
-            f"{raw.name} has {problem} {wanted!r}: found {_listed(raw)}; "
-            f"set {role}=... (--{role}-column) to one of them"
-        )
+        problem, advice = "no column", f"set {role}=... (--{role}-column) to one of them"
+        if wanted in columns:
+            problem, advice = "more than one column", "rename one of them"
+        raise DataError(f"{raw.name} has {problem} {wanted!r}: found {_listed(raw)}; {advice}")
     return wanted
 
 
@@ -133,30 +172,41 @@ def _listed(raw: RawTable) -> str:
     return f"{kind} {names}{more}" if names else "no columns"
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column without categories and with one kind of string."""
+def _plain(column: pa.ChunkedArray, encoded: bool) -> pa.ChunkedArray:
+    """Return the column without categories; if `encoded`, strings in one kind of them, each distinct one once."""
     # Categories (pandas, polars, Parquet) may list values that no row has; only what rows hold counts.
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and column.type != ENCODED:
         column = column.cast(column.type.value_type)
     if pa.types.is_large_string(column.type) or str(column.type) == "string_view":
         column = column.cast(pa.string())
-    return column
+    return column.dictionary_encode() if encoded and pa.types.is_string(column.type) else column
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string()) if column.type == ENCODED else column
+
+
+def _absent(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return which rows have no value, an empty string or NaN, (rows,)."""
+    if column.type == ENCODED:
+        absent = [np.zeros(0, dtype=np.bool_)]
+        for chunk in column.chunks:
+            empty = pc.fill_null(pc.equal(chunk.dictionary, ""), True).to_numpy(zero_copy_only=False)
+            absent.append(np.append(empty, True)[chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+        return np.concatenate(absent)
+    found = pc.is_null(column, nan_is_null=True).to_numpy()
+    return np.asarray(found, dtype=np.bool_)
 
 
 def _ids(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return ids without gaps, numbers among them as int64 where that holds them."""
     kind = column.type
-    if pa.types.is_floating(kind):
-        # An integer column with gaps arrives as floats from pandas; after the gaps are refused it is integers again.
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
-    absent = pc.is_null(column)
-    if pa.types.is_string(kind):
-        absent = pc.or_(absent, pc.fill_null(pc.equal(column, ""), True))
-    if pc.any(absent).as_py():
-        row = pc.index(absent, True).as_py()
+    # An integer column with gaps arrives as floats from pandas; after the gaps are refused it is integers again.
+    absent = np.flatnonzero(_absent(column))
+    if len(absent):
         raise DataError(
-            f"{raw.name} {raw.locate(row)}: the {role} id is missing (column {name!r}, {pc.sum(absent).as_py():,} such "
-            "rows); drop or fill those rows"
+            f"{raw.name} {raw.locate(int(absent[0]))}: the {role} id is missing (column {name!r}, {len(absent):,} such "
+            "rows); drop or fill those rows, or leave them out with --on-bad-row skip"
         )
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise DataError(f"{raw.name}: {role} column {name!r} has type {kind}; ids are integers or strings")
@@ -175,49 +225,47 @@ def _ids(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.Chu
 
 def _numbers(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.Array:
     """Return a column of times or weights as finite numbers, or name the first row that cannot be one."""
-    values = _finite(role, column)
+    column, time_format = _decoded(column), raw.options.time_format
+    try:
+        values = parse_numbers(role, column, time_format)
+    except DataError as problem:
+        raise DataError(f"{raw.name}: {problem}") from None
     if values is not None:
         return pa.array(values)
+
+    def unusable(end: int) -> bool:
+        try:
+            return parse_numbers(role, column.slice(0, end + 1), time_format) is None
+        except DataError:
+            return False  # a date that could be read in two ways can be read
+
     # The shortest beginning of the column that cannot be used ends in the row at fault.
-    row = bisect_left(range(len(column)), True, key=lambda end: _finite(role, column.slice(0, end + 1)) is None)
+    row = bisect_left(range(len(column)), True, key=unusable)
     value = column[row].as_py()
     found = repr(clip(value)) if isinstance(value, str) else str(value)
-    expected = "a finite number or an ISO date" if role == "time" else "a finite number"
+    expected = f"a time such as {time_format}" if time_format else "a finite number or an ISO date"
     raise DataError(
-        f"{raw.name} {raw.locate(row)}: {role} {found} in column {name!r} is not {expected}; fix it, or name another "
-        f"column with {role}=... (--{role}-column; an empty name reads none)"
+        f"{raw.name} {raw.locate(row)}: {role} {found} in column {name!r} is not "
+        f"{expected if role == 'time' else 'a finite number'}; fix it, or name another column with {role}=... "
+        f"(--{role}-column; an empty name reads none)"
+        + (", or say how times are written with --time-format" if role == "time" and not time_format else "")
     )
 
 
-def _finite(role: str, column: pa.ChunkedArray) -> NDArray[Any] | None:
-    """Return weights as float32 and times as int64 or float64, or None if one is missing, not finite or no number.
-
-    Times that are dates or ISO strings become microseconds since 1970 (UTC).
-    """
-    kind = column.type
-    targets: list[Any] = [pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
-    if role == "weight" or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        targets = [pa.float64()]
-    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        targets = [pa.timestamp("us", getattr(kind, "tz", None))]
-    elif not pa.types.is_string(kind):
-        targets = [pa.int64()]
-    if pa.types.is_string(kind):
-        column = pc.utf8_trim_whitespace(column)
-    for target in targets:
-        is_date = pa.types.is_timestamp(target)
-        try:
-            numbers = column.cast(target, safe=role == "time" and not is_date)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            continue
-        values = (numbers.cast(pa.int64()) if is_date else numbers).to_numpy()  # a missing value becomes NaN
-        with np.errstate(over="ignore"):
-            values = values.astype(np.float32) if role == "weight" else values
-        return values if np.isfinite(values).all() else None
-    return None
+def _titles(raw: RawTable, role: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return titles as strings."""
+    if column.type == ENCODED:
+        return column
+    try:
+        return column.cast(pa.string()).dictionary_encode()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(
+            f"{raw.name}: {role} column {name!r} has type {column.type}, which is not text in UTF-8; name another "
+            f"column with {role}=... (--{role}-column; an empty name reads none)"
+        ) from None
 
 
-_CONVERT = {"user": _ids, "item": _ids, "time": _numbers, "weight": _numbers}
+_CONVERT = {"user": _ids, "item": _ids, "time": _numbers, "weight": _numbers, "title": _titles}
 
 
 # Names that the columns of an items file may have besides those of a log.
@@ -253,14 +301,15 @@ def pick_items(raw: RawTable, item: str | None, title: str | None) -> tuple[RawT
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{raw.name} has two columns {twice!r}; an attribute needs a name of its own")
-    ids = _ids(raw, "item", found["item"], _plain(raw.table[found["item"]]))
+    ids = _decoded(_ids(raw, "item", found["item"], _plain(raw.table[found["item"]], True)))
     repeated = np.flatnonzero(~np.isin(np.arange(len(ids)), np.unique(_codes(ids), return_index=True)[1]))
     if len(repeated):
         row = int(repeated[0])
         raise DataError(f"{raw.name} {raw.locate(row)}: item {ids[row].as_py()!r} occurs twice; keep one row per item")
     columns = {"item": ids}
     if "title" in found:
-        columns["title"] = _without_empty(_plain(raw.table[found["title"]]).cast(pa.string()))
+        titles = _titles(raw, "title", found["title"], _plain(raw.table[found["title"]], True))
+        columns["title"] = _without_empty(_decoded(titles))
     others = [name for name in names if name not in found.values()]
     return replace(raw, table=pa.table(columns)), pa.table({name: _attribute(raw, name) for name in others})
 
@@ -276,7 +325,7 @@ def _without_empty(strings: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _attribute(raw: RawTable, name: str) -> pa.ChunkedArray:
     """Return a column as one of the types that attributes have."""
-    column = _plain(raw.table[name])
+    column = _decoded(_plain(raw.table[name], False))
     kind = column.type
     if pa.types.is_string(kind):
         column = _without_empty(column)
@@ -305,7 +354,7 @@ def _recognised(strings: pa.ChunkedArray) -> pa.ChunkedArray:
     words = pc.utf8_lower(strings)
     if pc.all(pc.is_in(words, pa.array(["true", "false", None]))).as_py():
         return pc.equal(words, "true")
-    integers = _canonical_integers(strings)
+    integers = _canonical_integers(strings.dictionary_encode())
     if integers is not None:
         return integers
     return strings.cast(pa.float64()) if pc.all(pc.match_substring_regex(strings, _NUMBER)).as_py() else strings

@@ -38,9 +38,25 @@ class IdMap:
         if values.null_count:
             first = pc.index(pc.is_null(values), True).as_py()
             raise DataError(f"row {first + 1} has no id ({values.null_count} such rows); drop or fill them first")
+        if pa.types.is_dictionary(values.type):
+            return cls._encode_dictionary(pa.chunked_array(values).unify_dictionaries())
         ids = pc.unique(values)
         ids = ids.take(pc.sort_indices(ids))
         return cls(ids), pc.index_in(values, value_set=ids).to_numpy().astype(np.int32, copy=False)
+
+    @classmethod
+    def _encode_dictionary(cls, values: pa.ChunkedArray) -> "tuple[IdMap, NDArray[np.int32]]":
+        """Return the same as `encode` without ever holding a string per row."""
+        codes = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in values.chunks)])
+        dictionary = values.chunk(0).dictionary if values.num_chunks else pa.array([], values.type.value_type)
+        is_used = np.zeros(len(dictionary), dtype=np.bool_)
+        is_used[codes] = True
+        used = np.flatnonzero(is_used)
+        ids = dictionary.take(pa.array(used))
+        order = pc.sort_indices(ids)
+        rank = np.zeros(len(dictionary), dtype=np.int32)
+        rank[used[order.to_numpy()]] = np.arange(len(used), dtype=np.int32)
+        return cls(ids.take(order)), rank[codes]
 
     @classmethod
     def dense(cls, size: int) -> "IdMap":

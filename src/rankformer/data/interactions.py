@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
-from rankformer.data.columns import first_titles, join_logs, pick_columns, read_log
+from rankformer.data.columns import first_titles, join_logs, pick_columns
 from rankformer.data.id_map import IdMap
-from rankformer.data.readers.base import KNOWN_NAMES, RawTable
+from rankformer.data.location import read_logs
+from rankformer.data.readers.base import ROLES, RawTable, ReadOptions
 from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
 from rankformer.data.weights import decay, half_life_of
 from rankformer.errors import ConfigError, DataError
@@ -113,39 +114,40 @@ class Interactions:
         cls,
         path: str | Path,
         *,
-        format: str | None = None,
         user: str | None = None,
         item: str | None = None,
         time: str | None = None,
         weight: str | None = None,
         title: str | None = None,
         event: str | None = None,
-        event_weights: Mapping[str, float] | None = None,
-        header: bool | None = None,
         duplicates: str = "keep",
+        **options: Any,
     ) -> "Interactions":
-        """Return the interactions in a file.
+        """Return the interactions in a file, or in several of them one after another.
 
         Args:
-            path: a csv, tsv, inter, parquet, jsonl or txt file; text may be gzipped.
-            format: format of the file when its extension does not say: see `rankformer.data.readers`.
+            path: a csv, tsv, inter, parquet, jsonl or txt file (text may be packed), a pattern such as `logs/*.csv`,
+                or the address of a database.
             user: name of the user column; when None, common names such as `user_id` are tried. A file without a
                 header has the columns "0", "1", ... of which the first is the user and the second the item.
             item: name of the item column, in the same way.
             time: name of the time column, in the same way; an empty name leaves it out. Numbers or ISO dates.
             weight: name of the weight column, in the same way. Weights count: see `confidence`.
             title: name of the column with a readable item title, in the same way.
-            event: name of the column that says what happened, such as "view" or "purchase".
-            event_weights: weight of each event, in place of a weight column (or to multiply one that is named). Events
-                of weight 0 are dropped. An event that is not listed is rejected, unless "other" has a weight.
-            header: whether the first line of a csv or tsv file names the columns; None finds out.
+            event: name of the column that says what happened, such as "view" or "purchase"; needs `event_weights`.
             duplicates: "keep" duplicate interactions, or "merge" them as `drop_duplicates` does.
+            **options: how to read it: the settings of `rankformer.data.readers.base.ReadOptions`, such as format,
+                header, delimiter, encoding, time_format, on_bad_row, query and table. Of them, event_weights is the
+                weight of each event, in place of a weight column (or to multiply one that is named). Events of weight
+                0 are dropped. An event that is not listed is rejected, unless "other" has a weight.
         """
         if duplicates not in ("keep", "merge"):
             raise ConfigError(f"duplicates={duplicates!r}: expected 'keep' or 'merge'")
-        path = Path(path)
+        if Path(path).is_dir():
+            raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
         names = {"user": user, "item": item, "time": time, "weight": weight, "title": title, "event": event}
-        log = cls.from_logs([read_log(path, format, names, header, event_weights)], name=path.name.split(".")[0])
+        logs = read_logs(str(path), ReadOptions(**options), names)
+        log = cls.from_logs([each.table for each in logs], name=Path(path).name.split(".")[0])
         return log.drop_duplicates() if duplicates == "merge" else log
 
     @classmethod
@@ -161,10 +163,7 @@ class Interactions:
 
         Columns are named by user=, item=, time=, weight=, title=, event=; `read` says what event_weights are.
         """
-        unknown = sorted(set(columns) - {*KNOWN_NAMES, "event"})
-        if unknown:
-            raise ConfigError(f"{unknown[0]}=... is unknown; expected user, item, time, weight, title, event or name")
-        return cls.from_logs([pick_columns(RawTable(table), columns, event_weights)], name)
+        return cls.from_logs([_picked(table, columns, event_weights)], name)
 
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
@@ -175,6 +174,48 @@ class Interactions:
     def from_polars(cls, frame: Any, **columns: Any) -> "Interactions":
         """Return the interactions in a polars frame, with the arguments of `from_arrow`."""
         return cls.from_arrow(frame.to_arrow(), **columns)
+
+    @classmethod
+    def of(cls, data: Any, **columns: Any) -> "Interactions":
+        """Return interactions of whatever holds them: a frame, an Arrow table, a scipy matrix, a path, or themselves.
+
+        Args:
+            data: a pandas or polars frame or another table that Arrow can read, a scipy sparse matrix of users by
+                items, the path of a file, or `Interactions`.
+            **columns: user=, item=, time=, weight=, title= name columns, guessed without them; event= and
+                event_weights= are as for `read`.
+        """
+        return cls.parts_of([data], **columns)[0]
+
+    @classmethod
+    def parts_of(cls, parts: Sequence[Any], **columns: Any) -> "list[Interactions]":
+        """Return several of what `of` takes; tables among them share one map of users and one of items."""
+        given = {role: name for role, name in columns.items() if name is not None}
+        tables = [_table_of(part) for part in parts]
+        frames = [table for table in tables if table is not None]
+        if frames and len(frames) < len(parts):
+            raise ConfigError("train and valid are of different kinds; pass two tables, or the two parts of a split")
+        if frames:
+            weights = given.pop("event_weights", None)
+            logs = [_picked(table, given, weights) for table in frames]
+            sizes = [log.table.num_rows for log in logs]
+            whole = cls.from_logs(logs)
+            return [whole.rows(np.arange(end - size, end)) for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+        found = []
+        for part in parts:
+            if given and not isinstance(part, str | Path):
+                raise ConfigError(f"{min(given)}=... names a column of a table or file, and this is {_kind(part)}")
+            if isinstance(part, str | Path):
+                part = cls.read(part, **given)
+            elif hasattr(part, "tocsr"):
+                part = cls.from_csr(part)
+            if not isinstance(part, cls):
+                raise ConfigError(
+                    f"{_kind(part)} is not a log; expected Interactions, a pandas or polars frame, an Arrow table, "
+                    "a scipy sparse matrix or the path of a file"
+                )
+            found.append(part)
+        return found
 
     @classmethod
     def from_csr(
@@ -333,6 +374,29 @@ class Interactions:
     def to_pandas(self) -> Any:
         """Return the table of `to_arrow` as a pandas frame."""
         return self.to_arrow().to_pandas()
+
+
+def _picked(table: pa.Table, columns: Mapping[str, str | None], event_weights: Mapping[str, float] | None) -> RawTable:
+    """Return the log in an Arrow table."""
+    weights = None if event_weights is None else dict(event_weights)
+    for role in sorted(set(columns) - set(ROLES)):
+        raise ConfigError(f"{role}=... is unknown; expected {', '.join(ROLES)} or event_weights")
+    return pick_columns(RawTable(table, options=ReadOptions(event_weights=weights)), columns)
+
+
+def _table_of(data: Any) -> pa.Table | None:
+    """Return a frame or table as an Arrow table; None if it is neither."""
+    if isinstance(data, pa.Table):
+        return data
+    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
+        return pa.table(data)
+    return None
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__.split('.')[0]}.{type(value).__name__}".removeprefix("builtins.")
 
 
 class Parts(NamedTuple):

@@ -17,13 +17,6 @@ from rankformer.data.readers.base import RawTable
 from rankformer.errors import ConfigError, DataError
 
 
-class _EveryColumn(frozenset[str]):
-    """The name of every column: readers leave out the columns that nobody named."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 @dataclass(frozen=True, eq=False)
 class Items:
     """Titles and attributes, one row per item.
@@ -57,7 +50,7 @@ class Items:
             title: name of the title column, in the same way; an empty name reads none.
             format: format of the file when its extension does not say.
         """
-        return cls._from_raw(read_table(Path(path), format, _EveryColumn(), True), item, title)
+        return cls._from_raw(read_table(Path(path), format, None, True), item, title)
 
     @classmethod
     def from_arrow(cls, table: pa.Table, *, item: str | None = None, title: str | None = None) -> "Items":

@@ -1,45 +1,42 @@
 """`DataSource`: in settings that fit a run's manifest, where the three parts come from and what was done to them."""
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
-from rankformer.data.columns import read_log
 from rankformer.data.demo import DEMO_SEED, demo_log
 from rankformer.data.interactions import Interactions, Parts
-from rankformer.data.readers import READER_OF_SUFFIX, reader_by_name, reader_by_suffix
-from rankformer.data.readers.base import KNOWN_NAMES
+from rankformer.data.location import STDIN, Log, comes_split, is_there, read_file, read_logs
+from rankformer.data.readers.base import ROLES, ReadOptions
+from rankformer.data.readers.layouts import check_format
+from rankformer.data.readers.sql import file_of, is_database, redact
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
 from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
-from rankformer.settings import Settings
 
 SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
-PART_STEMS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 
 
 def _path_text(value: Any) -> Any:
     return fspath(value) if isinstance(value, PathLike) else value
 
 
-class DataSource(Settings):
+class DataSource(ReadOptions):
     """How to get train, valid and test: everything needed to load them again, and nothing about this machine.
 
-    Steps, in this order: read, with the weights of events; merge duplicates (within each part of split data); drop
-    light interactions; k-core; split. Decay with age is counted from the newest interaction of each part.
+    A password in the address of a database is used here and is part of no copy, file or message. Steps, in this order:
+    read, with the weights of events; merge duplicates (within each part of split data); drop light interactions;
+    k-core; split. Decay with age is counted from the newest interaction of each part.
     """
 
     source: Annotated[str, BeforeValidator(_path_text)] = Field(min_length=1)
-    """A registered name, a folder with train, valid and test files, or one file."""
-    format: str | None = None
-    """Format of the files when their extension does not say."""
+    """A registered name, a file, `-` for standard input, a pattern, a folder, or the address of a database."""
     user: str | None = None
     """Name of the user column."""
     item: str | None = None
@@ -52,10 +49,6 @@ class DataSource(Settings):
     """Name of the item title column; an empty name leaves it out."""
     event: str | None = None
     """Name of the column that says what happened; needs event_weights."""
-    event_weights: dict[str, float] | None = None
-    """Weight of each event, of those that are not listed by the name other; 0 drops them."""
-    header: bool | None = None
-    """Whether csv and tsv files start with column names; None finds out."""
     duplicates: Literal["keep", "merge"] = "keep"
     """Whether duplicate interactions stay or become one."""
     min_weight: float | None = None
@@ -74,6 +67,12 @@ class DataSource(Settings):
     """Of the split by time, the date from which on interactions are the test part."""
     test_days: float | None = Field(default=None, gt=0)
     """Of the split by time, how many of the newest days are the test part."""
+    _address: str = PrivateAttr(default="")
+
+    def model_post_init(self, context: Any) -> None:
+        """Keep what is secret in an address apart from the settings."""
+        self._address = self.source
+        self.__dict__["source"] = redact(self.source)
 
     @field_validator("parts")
     @classmethod
@@ -95,7 +94,7 @@ class DataSource(Settings):
     @field_validator("format")
     @classmethod
     def _format_is_known(cls, format: str | None) -> str | None:
-        return None if format is None else reader_by_name(format).name
+        return None if format is None else check_format(format)
 
     @model_validator(mode="after")
     def _two_columns(self) -> Self:
@@ -106,20 +105,35 @@ class DataSource(Settings):
     @property
     def name(self) -> str:
         """What to call the data in reports: the registered name, or the file's or folder's own."""
-        return self.source if self.source in DATASETS else Path(self.source).name.split(".")[0] or "data"
+        if self.source in DATASETS:
+            return self.source
+        if is_database(self.source) and self.table:
+            return self.table
+        stem = "stdin" if self.source == STDIN else Path(self.source.partition("?")[0]).name.split(".")[0]
+        return stem.strip("*?[]- ") or Path(self.source).parent.name.strip("*?[] ") or "data"
 
     def absolute(self) -> "DataSource":
         """Return the same source with a path that does not depend on the current folder."""
-        if self.source in DATASETS:
+        if self.source in DATASETS or self.source == STDIN:
+            return self
+        kind = self.source.partition(":")[0]
+        if kind in ("duckdb", "sqlite"):
+            return self.model_copy(update={"source": f"{kind}:{file_of(self.source).absolute()}"})
+        if is_database(self.source):
             return self
         return self.model_copy(update={"source": str(Path(self.source).absolute())})
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the data can be read: it is registered, a database, or the files exist."""
+        return self.source in DATASETS or is_there(self.source)
 
     @property
     def comes_split(self) -> bool:
         """Whether train, valid and test are given as files, and not made from one log by us."""
         if self.source in DATASETS:
             return not DATASETS[self.source].is_generated
-        return Path(self.source).expanduser().is_dir()
+        return comes_split(self.source, self)
 
     def load(self) -> Parts:
         """Return train, valid and test over shared id maps."""
@@ -150,24 +164,24 @@ class DataSource(Settings):
     def _read(self) -> Interactions:
         if self.source in DATASETS:
             return self._read_registered()
-        path = Path(self.source).expanduser()
-        if path.is_dir():
-            return self._read_files(_part_files(path))
-        if not path.exists():
+        if self.source != STDIN and not is_there(self.source):
             near = difflib.get_close_matches(self.source, DATASETS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"registered names are {', '.join(DATASETS)}"
             raise DataError(f"{self.source!r} is not a known dataset, folder or file; {hint}")
-        return self._read_files([path])
+        names = {role: getattr(self, role) for role in ROLES}
+        address = self._address if is_database(self.source) else self.source
+        return self._joined(read_logs(address, self, names))
 
     def _read_registered(self) -> Interactions:
-        self._refuse("registered and has fixed columns", "format", *KNOWN_NAMES, "event", "event_weights", "header")
+        self._refuse("registered and has fixed columns", *ROLES, *ReadOptions.model_fields)
         dataset = DATASETS[self.source]
         if dataset.is_generated:
             log = demo_log()
             labels = split_labels(log.users, log.times, seed=DEMO_SEED)
             return replace(log, labels=labels).rows(np.argsort(labels, kind="stable"))
         folder = find_dataset(dataset.name)
-        log = self._read_files([folder / file.name for file in dataset.files], format="pairs")
+        pairs = ReadOptions(format="pairs")
+        log = self._joined([Log(read_file(folder / f.name, pairs, {}), part) for part, f in enumerate(dataset.files)])
         # The published ids are indices, gaps included, and so are the sizes in the paper's code.
         users = np.asarray(log.user_ids.ids)[log.users]
         items = np.asarray(log.item_ids.ids)[log.items]
@@ -175,41 +189,16 @@ class DataSource(Settings):
             raise DataError(f"{folder}: expected integers from 0 on every line; download {dataset.name} again")
         return Interactions.from_indices(users, items, name=dataset.name, labels=log.labels)
 
-    def _read_files(self, files: Sequence[Path | None], format: str | None = None) -> Interactions:
-        """Return the log in one file, or in those of train, valid and test (None: no file) with its labels."""
-        names = {role: getattr(self, role) for role in (*KNOWN_NAMES, "event")}
-        logs = {
-            label: read_log(file, format or self.format, names, self.header, self.event_weights)
-            for label, file in enumerate(files)
-            if file is not None
-        }
-        log = Interactions.from_logs(list(logs.values()), name=self.name)
-        if len(files) == 1:
+    def _joined(self, logs: list[Log]) -> Interactions:
+        """Return logs one after another, with the labels of their parts if they have any."""
+        log = Interactions.from_logs([each.table for each in logs], name=self.name)
+        if logs[0].label is None:
             return log
-        sizes = [each.table.num_rows for each in logs.values()]
-        return replace(log, labels=np.repeat(np.array(list(logs), dtype=np.int8), sizes))
+        labels, sizes = zip(*((each.label, each.table.table.num_rows) for each in logs), strict=True)
+        return replace(log, labels=np.repeat(np.array(labels, dtype=np.int8), sizes))
 
     def _refuse(self, reason: str, *settings: str) -> None:
         for setting in settings:
             value = getattr(self, setting)
             if value != type(self).model_fields[setting].default:
                 raise ConfigError(f"{setting}={value!r}: {self.source} is {reason}; leave {setting} out")
-
-
-def _part_files(folder: Path) -> list[Path | None]:
-    found: list[Path | None] = []
-    for part, stems in PART_STEMS.items():
-        files = [
-            file
-            for file in sorted(folder.iterdir())
-            if file.name.split(".")[0] in stems and reader_by_suffix(file) is not None and file.is_file()
-        ]
-        if len(files) > 1:
-            raise DataError(
-                f"{folder} has {files[0].name} and {files[1].name}; expected one {part} file, remove the other"
-            )
-        found.append(files[0] if files else None)
-    if found[0] is None:
-        endings = " ".join(READER_OF_SUFFIX)
-        raise DataError(f"{folder} has no train file; expected train, valid and test files ending in one of {endings}")
-    return found

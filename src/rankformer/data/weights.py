@@ -38,7 +38,8 @@ def event_weights_of(
     raw: RawTable, name: str, events: pa.ChunkedArray, weights: Mapping[str, float]
 ) -> NDArray[np.float32]:
     """Return the weight of each event of a column (E,); events without one are rejected, unless `other` has one."""
-    coded = events.cast(pa.string()).combine_chunks().dictionary_encode()
+    is_coded = pa.types.is_dictionary(events.type)
+    coded = (events if is_coded else events.cast(pa.string()).dictionary_encode()).unify_dictionaries().combine_chunks()
     known = coded.dictionary.to_pylist()
     table = [weights.get(event, weights.get(OTHER)) for event in known] + [weights.get(OTHER)]  # the last: missing
     codes = pc.fill_null(coded.indices, len(known)).to_numpy(zero_copy_only=False)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rankformer.evaluation.evaluator import GroundTruth
 from rankformer.scoring.base import Scorer
-from rankformer.scoring.blend import standardized
+from rankformer.scoring.blend import BlendScorer, Member
 from rankformer.scoring.seen_items import SeenItems
 
 CUTOFF = 20
@@ -53,7 +53,8 @@ class Ballot:
         if len(users) > most:
             users = np.sort(np.random.default_rng(seed).choice(users, most, replace=False))
         rows = max(1, _BLOCK_NUMBERS // (scorers[0].num_items * len(scorers)))
-        blocks = [_candidates(scorers, users[at : at + rows], seen) for at in range(0, len(users), rows)]
+        alone = [BlendScorer((Member.of("", scorer, 1.0),)) for scorer in scorers]
+        blocks = [_candidates(alone, users[at : at + rows], seen) for at in range(0, len(users), rows)]
         width = max(items.shape[1] for items, _ in blocks)
         items = torch.cat([_pad(items, width, -1) for items, _ in blocks])
         scores = torch.cat([_pad(scores, width, -math.inf) for _, scores in blocks])
@@ -147,7 +148,8 @@ def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np
 
 def _candidates(scorers: Sequence[Scorer], users: NDArray[np.int64], seen: SeenItems) -> tuple[Tensor, Tensor]:
     """Return the union of the members' best items of users (b, c), padded with -1, and the scores of each (b, c, K)."""
-    scores = standardized(scorers, torch.from_numpy(users))
+    asked = torch.from_numpy(users)
+    scores = torch.stack([scorer.scores(asked) for scorer in scorers], dim=-1)  # (b, m, K)
     rows, items = (torch.from_numpy(each.astype(np.int64)) for each in seen.rows(users))
     scores[rows, items] = -math.inf
     proposed = scores.topk(min(CANDIDATES, scores.shape[1]), dim=1).indices  # (b, CANDIDATES, K)

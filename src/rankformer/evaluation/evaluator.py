@@ -136,7 +136,7 @@ def evaluate(
 
     Args:
         model: a fitted model, or a recommender.
-        test: the interactions to be found.
+        test: the interactions to be found: `Interactions`, a frame, or whatever else `Interactions.of` takes.
         metrics: names such as "ndcg@20".
         train: the training interactions; what the model was fitted on by default.
         valid: the validation interactions, needed only for mask="train+valid".
@@ -156,6 +156,7 @@ def evaluate(
     if mask == "train+valid" and valid is None:
         raise ConfigError("mask='train+valid' needs the validation part; pass valid=..., or use mask='train'")
     recommender = model if isinstance(model, Recommender) else model.recommender
+    test = Interactions.of(test)
     truth = GroundTruth.of(test, recommender.user_ids, recommender.item_ids)
     learned_from = recommender.history if train is None else train
     trained = recommender.fitted if train is None else seen_by(recommender, train)

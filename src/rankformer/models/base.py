@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError, RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.fitting import ItemData, TrainingData, fit
+from rankformer.runs.fitting import ItemData, TrainingData, fit, interactions_of
 from rankformer.runs.progress import fit_progress
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
@@ -40,6 +40,7 @@ class Model(ABC):
         has_vectors: whether scores are inner products of embeddings; None where that depends on the members.
         uses_weights: whether the weights of interactions count; a fit to weighted interactions warns where not.
         ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
+        late_ladder: the same for those that make a fit dearer: tried last, one by one, from the best settings so far.
         fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range
             {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.
@@ -54,6 +55,7 @@ class Model(ABC):
     has_vectors: ClassVar[bool | None] = True
     uses_weights: ClassVar[bool] = False
     ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    late_ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
     fidelity: ClassVar[str | None] = None
     search_space: ClassVar[Mapping[str, Any]] = {}
 
@@ -109,30 +111,45 @@ class Model(ABC):
 
     def fit(
         self,
-        train: TrainingData,
-        valid: TrainingData | None = None,
+        train: Any,
+        valid: Any = None,
         *,
         run_folder: str | PathLike[str] | None = None,
         resume: bool = False,
         on_event: Callable[[Event], None] | None = None,
         choices: Mapping[str, Any] | None = None,
         verbose: bool | None = None,
+        **columns: Any,
     ) -> Self:
         """Learn from the training part and return the model itself.
 
         Args:
-            train: interactions to learn from.
-            valid: interactions that choose the best epoch, over the same id maps; empty counts as none.
+            train: interactions to learn from: `Interactions`, a pandas or polars frame, or whatever else
+                `Interactions.of` takes.
+            valid: interactions that choose the best epoch, of the same kind; empty counts as none.
             run_folder: where training log and checkpoints go; without it nothing is written.
             resume: continue from the checkpoint in `run_folder`, if there is one.
             on_event: called with each event of the training log, for progress displays.
             choices: what the validation of an earlier fit chose, held fixed: see `refitted`.
             verbose: whether to show progress; by default in a terminal or a notebook, unless `on_event` is given.
+            **columns: of a frame or table: user=, item=, time=, weight=, title= (guessed by name without them), event=
+                and event_weights=.
         """
+        train, *rest = interactions_of([train] if valid is None else [train, valid], **columns)
+        valid = rest[0] if rest else None
+        if not valid and choices is None:
+            choices = self.choices_without(train, verbose, on_event)
         options: dict[str, Any] = {"folder": Path(run_folder) if run_folder is not None else None, "resume": resume}
         with fit_progress(self.settings, bool(valid), verbose, on_event) as tell:
             self._recommender, self.log = fit(self, train, valid, **options, on_event=tell, choices=choices)
         return self
+
+    def choices_without(
+        self, train: TrainingData, verbose: bool | None, on_event: Callable[[Event], None] | None
+    ) -> Mapping[str, Any] | None:
+        """Return what a fit without a validation part holds fixed; None where there is nothing to choose."""
+        del train, verbose, on_event
+        return None
 
     def choices(self) -> dict[str, Any]:
         """Return what the validation of the fit chose, as JSON can hold it; a fit given these chooses nothing.
@@ -197,6 +214,11 @@ class Model(ABC):
         """
         self._recommender = self.recommender.with_items(items)
         return self
+
+    def operations(self, graph: BipartiteGraph) -> float:
+        """Return about how many multiply-adds a fit needs, where these grow faster than the data; else 0."""
+        del graph
+        return 0.0
 
     def parameters(self) -> dict[str, Tensor]:
         """Return what was learned, by name; empty for methods that have nothing beyond the scorer."""

@@ -13,10 +13,10 @@ share asks for it, and one that would not get far is left out and named, like on
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -34,6 +34,7 @@ from rankformer.training.context import Event, FitContext, TrainingState
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
+MOST_OPERATIONS = 6e11  # of a member that is solved: seconds on two cores
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
 FAILURES = (ConfigError, TrainingError, MemoryError)  # of a member, which the blend does without
@@ -83,9 +84,13 @@ class Trial:
     parameters: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of a trained member
     scorer: Scorer | None = field(default=None, repr=False)  # where it is in memory
 
+    def chosen(self) -> dict[str, Any]:
+        """Return what a fit needs to make the trial again, as JSON can hold it."""
+        return {"member": self.member, "settings": self.settings, "choices": self.choices}
+
     def record(self) -> dict[str, Any]:
         """Return the trial as JSON can hold it."""
-        return {name: getattr(self, name) for name in ("member", "settings", "value", "seconds", "choices")}
+        return {**self.chosen(), "value": self.value, "seconds": self.seconds}
 
 
 class Blend(Model):
@@ -106,6 +111,7 @@ class Blend(Model):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._choices: dict[str, Any] = {}
+        self._report: Event | None = None  # of a fit without a validation part, on what it held out
         for name in self.settings.members:  # a mistake is found before the work
             self.member(name)
         for name in self.settings.member_settings.keys() - set(self.settings.members):
@@ -118,14 +124,17 @@ class Blend(Model):
         given = self.settings.member_settings.get(name, {})
         return model_class(name)(seed=self.seed, device=self.settings.device, **{**given, **changes})
 
-    def fit(self, train: TrainingData, valid: TrainingData | None = None, **options: Any) -> Self:
-        """Learn from the training part; without a validation part a tenth of it is held out to choose on."""
-        if (valid is not None and len(valid)) or options.get("choices") is not None or len(train) < LEAST_TO_CHOOSE:
-            return super().fit(train, valid, **options)
+    def choices_without(
+        self, train: TrainingData, verbose: bool | None, on_event: Callable[[Event], None] | None
+    ) -> Mapping[str, Any] | None:
+        """Return what a fit chooses on a tenth of the training part, held out; None where that is too small."""
+        if len(train) < LEAST_TO_CHOOSE:
+            return None
         parts = train.split(by="random", parts=(1 - HELD_OUT, HELD_OUT, 0.0), seed=self.seed)
         chooser = type(self)(**self.settings.model_dump())
-        chooser.fit(parts.train, parts.valid, on_event=options.get("on_event"))
-        return super().fit(train, None, **{**options, "choices": chooser.choices()})
+        chooser.fit(parts.train, parts.valid, on_event=on_event, verbose=verbose)
+        self._report = next((event for event in chooser.log if event["event"] == "blend"), None)
+        return chooser.choices()
 
     def choices(self) -> dict[str, Any]:
         """Return the members with their settings, what their validations chose, and their weights."""
@@ -137,14 +146,18 @@ class Blend(Model):
             pool = work.pool()
             weights = work.weigh(pool)
         else:
+            if self._report is not None:
+                work.record(self._report)
             chosen = context.choices["members"]
             pool = {each["label"]: work.again(each) for each in chosen}
             weights = {each["label"]: each["weight"] for each in chosen}
         kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
         self._choices = {
-            "members": [{"label": label, "weight": weights[label], **trial.record()} for label, trial in kept.items()]
+            "members": [{"label": label, "weight": weights[label], **trial.chosen()} for label, trial in kept.items()]
         }
-        blend = BlendScorer.of({label: work.scorer_of(trial).cpu() for label, trial in kept.items()}, weights)
+        scorers = {label: work.scorer_of(trial).cpu() for label, trial in kept.items()}
+        unweighted = [label for label, trial in kept.items() if not self.member(trial.member).uses_weights]
+        blend = BlendScorer.of(scorers, weights, unweighted)
         if context.validate is not None:
             work.record({"event": "validation", "epoch": 1, **context.validate(blend), "best": True})
         return blend
@@ -157,18 +170,20 @@ class _Work:
         self.blend, self.graph, self.context, self.settings = blend, graph, context, blend.settings
         self.trials: list[Trial] = []
         self.refused: dict[str, str] = {}
-        self.unfinished: tuple[dict[str, Any], TrainingState] | None = None  # the training that a resumed fit was in
+        self.unfinished: tuple[dict[str, Any], list[Event], TrainingState] | None = None  # what a resumed fit was in
         self.started = time.perf_counter()
         state = context.resume_from
         if state is not None:
             self.started -= state.numbers["seconds"]
+            self.refused = dict(state.numbers["refused"])
             self.trials = [
                 Trial(**record, parameters=state.group(f"trial.{at}."))
                 for at, record in enumerate(state.numbers["trials"])
             ]
             running = state.numbers["running"]
             if running is not None:
-                self.unfinished = running["trial"], TrainingState(state.group("running."), running["numbers"])
+                inner = TrainingState(state.group("running."), running["numbers"])
+                self.unfinished = running["trial"], running["events"], inner
 
     @property
     def seconds(self) -> float:
@@ -188,11 +203,14 @@ class _Work:
         pool: dict[str, Trial] = {}
         names = self.settings.members
         for at, name in enumerate(names):
+            if name in self.refused:  # before a resume
+                continue
             try:
                 pool |= self.search(name, self.seconds + self.left / (len(names) - at))
             except FAILURES as error:
                 self.refused[name] = " ".join(str(error).split()) or type(error).__name__
                 self.record({"event": "refused", "member": name, "reason": self.refused[name]})
+                self.save()
         if not pool:
             raise TrainingError("no member of the blend could be fitted; " + "; ".join(self.refused.values()))
         return pool
@@ -212,10 +230,11 @@ class _Work:
                 trial = self.trial(name, {**limits, **changes})
             except FAILURES:
                 return None
-            if method.fidelity not in changes:
-                loser, best = (best, trial) if trial.value > best.value else (trial, best)
-                if loser is not defaults and loser is not best:
-                    loser.scorer, loser.parameters = None, {}  # frees memory
+            loser = trial  # a cheaper fit is never kept
+            if method.fidelity not in changes and trial.value > best.value:
+                loser, best = best, trial
+            if loser is not defaults and loser is not best:
+                loser.scorer, loser.parameters = None, {}  # frees memory
             return trial.value
 
         if self.settings.tune and self.context.validate is not None:
@@ -228,13 +247,19 @@ class _Work:
         Raises:
             TrainingError: too few would be left.
         """
-        settings = self.blend.member(name).settings
+        model = self.blend.member(name)
+        settings, operations = model.settings, model.operations(self.graph)
+        if until < math.inf and operations > MOST_OPERATIONS:
+            raise TrainingError(f"{name} needs {operations:.1e} multiply-adds here; budget=none grants them")
         epochs = getattr(settings, "epochs", None)
         if epochs is None or until == math.inf:
             return {}
-        earlier = next((trial for trial in self.trials if trial.member == name), None)
-        if earlier is not None:  # a resumed fit keeps what it had found
-            return {key: value for key, value in earlier.settings.items() if key == "epochs"}
+        begun = [(trial.member, trial.settings) for trial in self.trials]
+        if self.unfinished is not None:
+            begun.append((self.unfinished[0]["member"], self.unfinished[0]["settings"]))
+        for member, changes in begun:  # a resumed fit keeps what it had found
+            if member == name:
+                return {key: value for key, value in changes.items() if key == "epochs"}
         moments = [time.perf_counter()]
         probe = self.blend.member(name, epochs=2, validate_every=2)
         probe.learn(
@@ -282,13 +307,13 @@ class _Work:
 
     def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None) -> None:
         """Fit a trial and note what came out of it."""
-        self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
-        started, events = time.perf_counter(), list[Event]()
+        started, events, resume = time.perf_counter(), list[Event](), None
         model = self.blend.member(trial.member, **trial.settings)
-        resume = None
         if self.unfinished is not None and self.unfinished[0] == trial.record():
-            resume = self.unfinished[1]
-        context = FitContext(self.context.validate, events.append, _Nested(self, trial), resume, choices)
+            _, events, resume = self.unfinished
+        else:
+            self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
+        context = FitContext(self.context.validate, events.append, _Nested(self, trial, events), resume, choices)
         trial.scorer = model.learn(self.graph_for(model), context)
         model.log = events
         metric = self.settings.metric
@@ -319,8 +344,8 @@ class _Work:
         self.record({"event": "blend", "value": values[0], "members": members, "refused": self.refused})
         return dict(zip(pool, weights, strict=True))
 
-    def save(self, running: Trial | None = None, state: TrainingState | None = None) -> None:
-        """Write a checkpoint: the trials so far, and the state of the one that runs."""
+    def save(self, running: "_Nested | None" = None, state: TrainingState | None = None) -> None:
+        """Write a checkpoint: the trials so far, and the state and events of the one that runs."""
         if self.context.checkpoints is None:
             return
         tensors = {
@@ -328,10 +353,15 @@ class _Work:
             for at, trial in enumerate(self.trials)
             for name, values in trial.parameters.items()
         }
-        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "running": None}
+        numbers: dict[str, Any] = {"epoch": len(self.trials), "seconds": self.seconds, "refused": self.refused}
+        numbers["running"] = None
         if running is not None and state is not None:
             tensors |= {f"running.{name}": values for name, values in state.tensors.items()}
-            numbers["running"] = {"trial": running.record(), "numbers": state.numbers}
+            numbers["running"] = {
+                "trial": running.trial.record(),
+                "events": running.events,
+                "numbers": state.numbers,
+            }
         numbers["trials"] = [trial.record() for trial in self.trials]
         self.context.checkpoints.save(len(self.trials), TrainingState(tensors, numbers))
 
@@ -342,7 +372,8 @@ class _Nested:
 
     work: _Work
     trial: Trial
+    events: list[Event]
 
     def save(self, epoch: int, state: TrainingState) -> None:
         del epoch
-        self.work.save(self.trial, state)
+        self.work.save(self, state)

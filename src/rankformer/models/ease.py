@@ -73,6 +73,9 @@ class EASE(ClosedFormModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
+    def operations(self, graph: BipartiteGraph) -> float:
+        return float(min(graph.num_users, graph.num_items)) ** 2 * graph.num_items
+
     @kept_memory()
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
         settings = self.settings

@@ -56,7 +56,8 @@ class IALS(ClosedFormModel):
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
     settings: IALSSettings
     fidelity = "iterations"
-    ladder = {"regularization": (0.003, 0.01, 0.03, 0.05), "weight": (10.0, 30.0, 100.0, 300.0)}
+    late_ladder = {"embedding_dim": (256,)}
+    ladder = {"regularization": (0.003, 0.01, 0.03, 0.05), "weight": (20.0, 100.0, 300.0)}
     uses_weights = True
     search_space = {
         "weight": {"low": 10.0, "high": 1000.0, "log": True},

@@ -27,6 +27,7 @@ from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState
 
 TrainingData = Interactions  # what models learn from
+interactions_of = Interactions.parts_of
 ItemData = Items  # what models may be told about items
 
 

@@ -27,7 +27,7 @@ def training_progress(
     """
     if hasattr(settings, "members"):
         with console.status("blending") if watched else nullcontext() as line:
-            yield partial(_show_member, settings.metric, line, sys.stdout if to_stdout else sys.stderr)
+            yield partial(_show_member, settings, line, sys.stdout if to_stdout else sys.stderr)
         return
     if not hasattr(settings, "epochs"):
         yield None
@@ -64,13 +64,24 @@ def training_progress(
         yield show_event
 
 
-def _show_member(metric: str, status: "Status | None", stream: TextIO, event: Event) -> None:
+def step_of(settings: Any, event: Event) -> str | None:
+    """Return what a fit is doing once it has told of an event; None where the event does not say."""
+    if hasattr(settings, "members"):
+        fitting = f"fitting {event.get('member')}{_changes(event)}"
+        return {"fitting": fitting, "weighing": "choosing weights on the validation part"}.get(event["event"])
+    if "epoch" not in event:
+        return None
+    refit = event.get("refit")
+    last = settings.epochs if refit is None else refit.get("epochs", settings.epochs)
+    return f"{'training' if refit is None else 'refit'}: epoch {event['epoch']}/{last}"
+
+
+def _show_member(settings: Any, status: "Status | None", stream: TextIO, event: Event) -> None:
     """Show what a blend is doing: on a status line, or as a line for each finished member or trial."""
     kind, member = event["event"], event.get("member", "")
-    changed = "".join(f" {name}={value}" for name, value in event.get("settings", {}).items())
-    doing = {"fitting": f"fitting {member}{changed}", "weighing": "choosing weights on the validation part"}.get(kind)
+    doing = step_of(settings, event)
     if kind == "trial":
-        doing = f"{member}{changed}: {metric} {event['value']:.4f}"
+        doing = f"{member}{_changes(event)}: {settings.metric} {event['value']:.4f}"
     elif kind == "refused":
         doing = f"{member} is left out: {event['reason']}"
     if doing is None:
@@ -79,6 +90,10 @@ def _show_member(metric: str, status: "Status | None", stream: TextIO, event: Ev
         status.update(doing)
     elif kind != "fitting":
         print(f"{doing}  {event['seconds']:.1f} s", file=stream, flush=True)
+
+
+def _changes(event: Event) -> str:
+    return "".join(f" {name}={value}" for name, value in event.get("settings", {}).items())
 
 
 @contextmanager

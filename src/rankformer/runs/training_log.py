@@ -93,6 +93,23 @@ def history_of(log: Sequence[dict[str, Any]], metric: str | None = None) -> Trai
     )
 
 
+def blend_report(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return what a training log says of a blend, None for other models.
+
+    It has the validation `value`, the `members` with `label`, `settings`, `weight`, `alone`, `without` (the blend
+    without it) and `seconds`, the heaviest first, and the `refused` ones with the reason.
+    """
+    found = next((event for event in log if event.get("event") == "blend"), None)
+    if found is None:
+        return None
+    members = [
+        {**{name: each[name] for name in ("label", "settings", "weight")}, "alone": each["value"]}
+        | {name: each[name] for name in ("without", "seconds")}
+        for each in sorted(found["members"], key=lambda each: -each["weight"])
+    ]
+    return {"value": found["value"], "members": members, "refused": found["refused"]}
+
+
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the training log of a run or an unfinished training, empty without one."""
     path = folder / LOG

@@ -7,7 +7,7 @@ embeddings both come in closed form, mean_u = x_u . ybar and sd_u^2 = x_u^T Cov(
 an inner product again, of x_u / sd_u and y_i - ybar. A member that says the same of every item (sd = 0) says nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -22,7 +22,7 @@ from rankformer.scoring.base import Contributions, Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.histories import Histories
 
-_LEAST_SPREAD = 1e-12  # a smaller standard deviation is rounding, not preference
+_LEAST_SPREAD = 1e-6  # of the mean; a smaller standard deviation is rounding, not preference
 
 
 class Moments(NamedTuple):
@@ -39,16 +39,17 @@ class Member:
     name: str  # of its method
     scorer: Scorer
     weight: float  # w_k
+    counts_weights: bool = True  # whether weights of interactions count in it; else each counts 1
     moments: Moments | None = field(default=None, repr=False)  # of its item embeddings, where it has some
 
     @classmethod
-    def of(cls, name: str, scorer: Scorer, weight: float) -> "Member":
+    def of(cls, name: str, scorer: Scorer, weight: float, counts_weights: bool = True) -> "Member":
         """Return the member, with its moments computed."""
         if not isinstance(scorer, Embeddings):
-            return cls(name, scorer, weight)
+            return cls(name, scorer, weight, counts_weights)
         items = scorer.items.double()
         centred = items - items.mean(dim=0)
-        return cls(name, scorer, weight, Moments(items.mean(dim=0), centred.T @ centred / len(items)))
+        return cls(name, scorer, weight, counts_weights, Moments(items.mean(dim=0), centred.T @ centred / len(items)))
 
     def vectors(self) -> tuple[Tensor, Tensor] | None:
         """Return user and item vectors whose inner product is the weighted standardized score; None without such."""
@@ -56,7 +57,7 @@ class Member:
             return None
         users = self.scorer.users.double()
         spread = ((users @ self.moments.covariance) * users).sum(dim=1).clamp(min=0).sqrt()
-        scale = _inverse(spread) * self.weight
+        scale = _inverse(spread, users @ self.moments.mean) * self.weight
         items = self.scorer.items.double() - self.moments.mean
         return tuple(part.to(self.scorer.items.dtype) for part in (users * scale[:, None], items))  # type: ignore[return-value]
 
@@ -64,18 +65,28 @@ class Member:
         """Add the weighted standardized scores of users to a (b, m) matrix."""
         scores = self.scorer.scores(users).to(total.dtype)
         deviation, mean = torch.std_mean(scores, dim=1, correction=0, keepdim=True)
-        total.add_(scores.sub_(mean).mul_(_inverse(deviation) * self.weight))
+        total.add_(scores.sub_(mean).mul_(_inverse(deviation, mean) * self.weight))
+
+    def counted(self, histories: Histories) -> Histories:
+        """Return histories as this member counts them."""
+        return histories if self.counts_weights else histories._replace(weights=None)
 
     def split(self, history: Histories, item: int, user: int | None) -> Contributions:
-        """Return the contributions to the weighted standardized score of an item; those of the mean are global."""
-        folded = self.scorer if user is not None else self.scorer.for_histories(history)
+        """Return the contributions to the weighted standardized score of an item.
+
+        With embeddings each is what it adds to this item beyond the average item; elsewhere the mean is global.
+        """
+        history, scorer = self.counted(history), self.scorer
+        if isinstance(scorer, Embeddings) and self.moments is not None:
+            scorer = replace(scorer, items=scorer.items - self.moments.mean.to(scorer.items.dtype))
+        folded = scorer if user is not None else scorer.for_histories(history)
         row = folded.scores(torch.tensor([user or 0])).double()[0]
-        if self.scorer.can_explain:
-            raw = self.scorer.contributions(history, item, user)
+        if scorer.can_explain:
+            raw = scorer.contributions(history, item, user)
         else:  # all of it is the user's own embedding
             raw = Contributions(float(row[item]), np.zeros(len(history.items)), float(row[item]), 0.0)
-        scale = float(_inverse(row.std(correction=0))) * self.weight
-        mean = float(row.mean())
+        deviation, average = torch.std_mean(row, correction=0)
+        scale, mean = float(_inverse(deviation, average)) * self.weight, float(average)
         return Contributions(
             (raw.score - mean) * scale, raw.items * scale, raw.user * scale, (raw.overall - mean) * scale
         )
@@ -97,9 +108,12 @@ class BlendScorer(Scorer):
             raise DataError(f"the members of a blend differ in their users and items: {sorted(sizes)}")
 
     @classmethod
-    def of(cls, scorers: Mapping[str, Scorer], weights: Mapping[str, float]) -> "BlendScorer":
-        """Return the blend of the scorers whose weight is above 0."""
-        return cls(tuple(Member.of(name, scorer, weights[name]) for name, scorer in scorers.items() if weights[name]))
+    def of(
+        cls, scorers: Mapping[str, Scorer], weights: Mapping[str, float], unweighted: Collection[str] = ()
+    ) -> "BlendScorer":
+        """Return the blend of the scorers whose weight is above 0; in those named `unweighted` interactions count 1."""
+        chosen = ((name, scorer) for name, scorer in scorers.items() if weights[name])
+        return cls(tuple(Member.of(name, scorer, weights[name], name not in unweighted) for name, scorer in chosen))
 
     @property
     def num_users(self) -> int:
@@ -157,7 +171,9 @@ class BlendScorer(Scorer):
         able = [member for member in self.members if member.scorer.can_fold_in]
         if not able:
             return super().for_histories(histories)
-        return BlendScorer(tuple(replace(each, scorer=each.scorer.for_histories(histories)) for each in able))
+        return BlendScorer(
+            tuple(replace(each, scorer=each.scorer.for_histories(each.counted(histories))) for each in able)
+        )
 
     def contributions(self, history: Histories, item: int, user: int | None) -> Contributions:
         if not self.can_explain:
@@ -183,7 +199,7 @@ class BlendScorer(Scorer):
             seen |= found
             values = values.where(found, 0.0)
             deviation, mean = torch.std_mean(values, correction=0)
-            total += (values - mean) * _inverse(deviation) * member.weight
+            total += (values - mean) * _inverse(deviation, mean) * member.weight
         return total.masked_fill_(~seen, float("-inf")).float()
 
     def cpu(self) -> "BlendScorer":
@@ -198,7 +214,15 @@ class BlendScorer(Scorer):
         }
 
     def metadata(self) -> dict[str, Any]:
-        members = [{"name": m.name, "weight": m.weight, "scorer": m.scorer.metadata()} for m in self.members]
+        members = [
+            {
+                "name": each.name,
+                "weight": each.weight,
+                "counts_weights": each.counts_weights,
+                "scorer": each.scorer.metadata(),
+            }
+            for each in self.members
+        ]
         return {"kind": self.kind, "members": members}
 
     @classmethod
@@ -212,31 +236,29 @@ class BlendScorer(Scorer):
             raise DataError("a blend must list its members, 64 at most")
         members = []
         for k, record in enumerate(records):
-            name, weight, described = _checked(record)
+            name, weight, counts_weights, described = _checked(record)
             prefix = f"member.{k}."
             own = {key.removeprefix(prefix): each for key, each in tensors.items() if key.startswith(prefix)}
-            members.append(Member.of(name, restore_scorer(described, own, history), weight))
+            counted = history if counts_weights else replace(history, weights=None)
+            members.append(Member.of(name, restore_scorer(described, own, counted), weight, counts_weights))
         return cls(tuple(members))
 
 
-def _checked(record: Any) -> tuple[str, float, Mapping[str, Any]]:
-    """Return name, weight and scorer of a member as a run folder describes it."""
-    if not isinstance(record, dict) or record.keys() != {"name", "weight", "scorer"}:
-        raise DataError("each member of a blend must have a name, a weight and a scorer, and nothing else")
+def _checked(record: Any) -> tuple[str, float, bool, Mapping[str, Any]]:
+    """Return name, weight, whether weights count, and scorer of a member as a run folder describes it."""
+    if not isinstance(record, dict) or record.keys() != {"name", "weight", "counts_weights", "scorer"}:
+        raise DataError("each member of a blend must have name, weight, counts_weights and scorer, and nothing else")
     name, weight, scorer = record["name"], record["weight"], record["scorer"]
     if not isinstance(scorer, dict) or scorer.get("kind") == BlendScorer.kind or not isinstance(name, str):
         raise DataError("a member of a blend must be named and have a scorer of its own, other than a blend")
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= 1e6:
         raise DataError(f"the weight of {name} in the blend is {weight!r}; expected a number above 0")
-    return name, float(weight), scorer
+    if not isinstance(record["counts_weights"], bool):
+        raise DataError(f"counts_weights of {name} in the blend is {record['counts_weights']!r}; expected a boolean")
+    return name, float(weight), record["counts_weights"], scorer
 
 
-def _inverse(spread: Tensor) -> Tensor:
+def _inverse(spread: Tensor, mean: Tensor) -> Tensor:
     """Return 1 / spread, and 0 where there is none."""
-    return torch.where(spread > _LEAST_SPREAD, spread.reciprocal(), torch.zeros_like(spread))
-
-
-def standardized(scorers: Sequence[Scorer], users: Tensor) -> Tensor:
-    """Return the standardized scores of users by each scorer, (b, m, k)."""
-    columns = [BlendScorer((Member.of("", scorer, 1.0),)).scores(users) for scorer in scorers]
-    return torch.stack(columns, dim=-1)
+    least = (_LEAST_SPREAD * mean.abs()).clamp(min=torch.finfo(torch.float32).tiny)
+    return torch.where(spread > least, spread.reciprocal(), torch.zeros_like(spread))

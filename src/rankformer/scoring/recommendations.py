@@ -24,11 +24,13 @@ class Recommendations:
             then the attributes of items, and `cold` where some may have no interactions.
         unknown_items: for lists from histories, the raw ids of each that the model does not know and ignored.
         fallbacks: whom popularity answered because the model knows nothing of theirs.
+        left_out: the members of a blend that have no part in these lists, since they cannot score new users.
     """
 
     table: pa.Table
     unknown_items: dict[Any, list[Any]] = field(default_factory=dict)
     fallbacks: list[Any] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -64,6 +66,8 @@ class Recommendations:
         if self.fallbacks:
             names = ", ".join(map(str, self.fallbacks[:5])) + (", ..." if len(self.fallbacks) > 5 else "")
             notes.append(f"most popular items, since the model knows nothing of theirs: {names}")
+        if self.left_out:
+            notes.append(f"without {', '.join(self.left_out)}, which cannot score new users")
         rows = zip(*(column.to_pylist() for column in shown.columns), strict=True)
         return html_table(shown.column_names, rows, f"Recommendations, {len(self):,} rows", *notes)
 

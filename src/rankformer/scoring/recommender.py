@@ -4,7 +4,7 @@ Two levels. By index (`rank`, `rank_histories`, `rank_similar`, `explain_index`)
 share. By raw id (`recommend`, `recommend_histories`, `similar_items`, `explain`): the same, looked up and named.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import isfinite
@@ -46,8 +46,8 @@ class RankingOptions:
     include_cold: bool = False  # whether items without interactions are scored by their attributes and listed too
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ConfigError(f"k={self.k}: a list needs at least one item; use k >= 1")
+        if not isinstance(self.k, int | np.integer) or isinstance(self.k, bool) or self.k < 1:
+            raise ConfigError(f"k={self.k!r}: a list needs at least one item; use an integer k >= 1")
         for name, most in self.at_most:
             if isinstance(most, bool) or not isinstance(most, int) or most < 1:
                 raise ConfigError(f"at_most {name}={most!r}: expected an integer from 1")
@@ -415,7 +415,7 @@ class Recommender:
         """Return up to k items for each new user, given by a history.
 
         Whoever has no item that the model knows gets the most popular ones; the result's `fallbacks` says who, its
-        `unknown_items` what was ignored.
+        `unknown_items` what was ignored, its `left_out` which members of a blend have no part in the lists.
 
         Args:
             histories: raw item ids for each user, under any name; an item that is listed twice weighs twice.
@@ -435,7 +435,12 @@ class Recommender:
             names = pa.array(list(histories))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ConfigError(f"histories must be named by values of one type; {error}") from error
-        return replace(self._table("user_id", names, "item_id", lists), unknown_items=unknown, fallbacks=fallbacks)
+        gaps: dict[str, Any] = {
+            "unknown_items": unknown,
+            "fallbacks": fallbacks,
+            "left_out": self.scorer.left_out_of_fold_in,
+        }
+        return replace(self._table("user_id", names, "item_id", lists), **gaps)
 
     def similar_items(self, item: Any, k: int = 10, **filters: Unpack[ListFilters]) -> Recommendations:
         """Return the k items most similar to a given one, itself left out: see `rank_similar`, `recommend` for filters.
@@ -586,6 +591,8 @@ def _known_entries(
     ids: IdMap, histories: Mapping[Any, Sequence[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[Any, list[Any]]]:
     """Return (row, item index) of every known entry of the histories, and the unknown ids under each name."""
+    if not isinstance(histories, Mapping):
+        raise ConfigError(f"histories={histories!r}: expected a dictionary; write {{'a name': [item, item]}}")
     raw = [_as_list(history, "history") for history in histories.values()]
     rows = np.repeat(np.arange(len(raw)), [len(history) for history in raw])
     entries = [value for history in raw for value in history]
@@ -602,7 +609,12 @@ def _as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:
         raise ConfigError(f"{label}={raw_ids!r}: a list of ids is needed; write [{raw_ids!r}]")
     for method in ("to_pylist", "tolist", "to_list"):  # Arrow; numpy and pandas; polars
         if hasattr(raw_ids, method):
-            return list(getattr(raw_ids, method)())
+            raw_ids = getattr(raw_ids, method)()
+            break
+    if not isinstance(raw_ids, Iterable):
+        raise ConfigError(f"{label}={raw_ids!r}: a list of ids is needed; write [{raw_ids!r}]")
+    if hasattr(raw_ids, "columns"):
+        raise ConfigError(f"{label} is a table with several columns; pass the one with the ids")
     return list(raw_ids)
 
 

@@ -16,6 +16,7 @@ from rankformer.data.items import Items, read_item_ids
 from rankformer.errors import RunFolderError
 from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
+from rankformer.runs.training_log import blend_report
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.scoring.top_k import TopK
 from rankformer.serving.ids import IdIndex
@@ -68,7 +69,12 @@ class ServedModel:
     def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
         """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
         found, [is_empty] = self.recommender.rank_histories([history], options)
-        return {"items": self._ranked(found)[0], "fallback": "popularity" if is_empty else None}
+        left_out = self.recommender.scorer.left_out_of_fold_in
+        return {
+            "items": self._ranked(found)[0],
+            "fallback": "popularity" if is_empty else None,
+            **({"left_out": left_out} if left_out else {}),
+        }
 
     def similar(self, item: int, options: RankingOptions) -> list[Entry]:
         """Return the items most similar to an item index."""
@@ -90,6 +96,7 @@ class ServedModel:
             "reasons": [{**self._named(reason), "contribution": value} for reason, value in reasons],
             "own": found.user_contribution,
             "crowd": found.global_contribution,
+            **({} if found.members is None else {"members": found.members}),
         }
 
     def history(self, user: int) -> list[int]:
@@ -136,6 +143,7 @@ class ServedModel:
         """The model card; of a path on this machine only the last part is shown."""
         run = self.run
         metric, curve = validation_curve(run.log, run.settings.get("metric"))
+        report = blend_report(run.log)
         return {
             "model": run.model,
             "settings": run.settings,
@@ -153,6 +161,7 @@ class ServedModel:
             "curve": curve,
             "curve_metric": metric,
             "can": self.can,
+            **({} if report is None else {"blend": report}),
             **({"attributes": self.attribute_types} if self.recommender.items is not None else {}),
             **(
                 {"cold_items": len(self.recommender.cold_items.items)}

@@ -244,6 +244,20 @@ _BatchEntry = _model(
 _Point = _model(
     "CurvePoint", "One validation of the training.", epoch=int | None, value=float | None, seconds=float | None
 )
+_Member = _model(
+    "BlendMember",
+    "A member of a blend: its weight, its validation metric alone, that of the blend without it, and what it took.",
+    label=str,
+    settings=dict[str, Any],
+    **dict.fromkeys(("weight", "alone", "without", "seconds"), float | None),
+)
+_Blend = _model(
+    "BlendReport",
+    "What validation chose for a blend; `refused` says why a member was left out.",
+    value=float | None,
+    members=[_Member],
+    refused=dict[str, str],
+)
 _Abilities = _model("Abilities", "What the method can do.", fold_in=bool, explain=bool, similar=bool)
 
 ErrorAnswer = _model("ErrorAnswer", "The body of every 4xx and 5xx.", error=_Error)
@@ -257,7 +271,13 @@ RecommendAnswer = _model(
 )
 BatchAnswer = _model("BatchAnswer", "The lists of a batch, in the order of its users.", _Answer, results=[_BatchEntry])
 SessionAnswer = _model(
-    "SessionAnswer", "The list of a new user.", _Answer, items=[ListEntry], unknown_items=[RawId], fallback=_Fallback
+    "SessionAnswer",
+    "The list of a new user.",
+    _Answer,
+    items=[ListEntry],
+    unknown_items=[RawId],
+    fallback=_Fallback,
+    left_out=(Annotated[list[str] | None, Field(description="Members of a blend that cannot score new users.")], None),
 )
 SimilarAnswer = _model(
     "SimilarAnswer",
@@ -274,6 +294,7 @@ ExplainAnswer = _model(
     reasons=[_Reason],
     own=float | None,
     crowd=float | None,
+    members=(Annotated[dict[str, float] | None, Field(description="Of a blend: the score by member.")], None),
 )
 UsersAnswer = _model("UsersAnswer", "Users that were found.", _Answer, users=[_User])
 HistoryAnswer = _model(
@@ -294,6 +315,7 @@ ModelAnswer = _model(
     curve=[_Point],
     curve_metric=str | None,
     can=_Abilities,
+    blend=(_Blend | None, None),
     attributes=(dict[str, str] | None, None),
     cold_items=(int | None, None),
 )

@@ -31,7 +31,7 @@ RUNNING = "running"
 # What a bad choice of settings can do; anything else is a mistake of ours and must be seen.
 FAILURES = (TrainingError, ConfigError, MemoryError, torch.OutOfMemoryError)
 
-State = Literal["complete", "pruned", "failed"]
+State = Literal["complete", "short", "pruned", "failed"]
 Validations = Mapping[int, float]  # value by epoch
 
 
@@ -41,7 +41,8 @@ class Trial:
 
     Attributes:
         number: its position in the search, from 0; number 0 is the model's defaults.
-        state: complete; pruned, stopped since others were better at the same epoch; or failed.
+        state: complete; short, with fewer epochs or iterations in the first round of a quick search; pruned, stopped
+            since others were better at the same epoch; or failed.
         settings: the values that were searched, by name.
         value: the best validation, None if it failed.
         epoch: the epoch of that validation, None for models without epochs.
@@ -139,6 +140,8 @@ class Objective:
         number: int,
         settings: dict[str, Any],
         falls_behind: Callable[[Validations], bool] = lambda validations: False,
+        *,
+        short: bool = False,
     ) -> Trial:
         """Return the trial with these settings; a training that was cut off continues from its checkpoint.
 
@@ -146,6 +149,7 @@ class Objective:
             number: of the trial.
             settings: over the fixed ones.
             falls_behind: whether to stop a training with these validations.
+            short: whether it is a cheaper fit than the model's, which chooses what is worth a whole one.
 
         Raises:
             TimeIsUp: the deadline has passed; the same call continues.
@@ -165,7 +169,7 @@ class Objective:
             elif epochs and self.time_is_up:
                 raise TimeIsUp
 
-        state: State = "complete"
+        state: State = "short" if short else "complete"
         value, epoch, problem = None, None, ""
         try:
             model = self.method(seed=self.seed, device=self.device, **{**self.fixed, **settings})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BEST_COLOUR = "#D55E00"
 LOOKS: dict[str, dict[str, Any]] = {
     "complete": {"color": "#0072B2", "marker": "o", "s": 28},
+    "short": {"color": "#56B4E9", "marker": ".", "s": 28},
     "pruned": {"color": "#E69F00", "marker": "x", "s": 28},
     "defaults": {"facecolor": "none", "edgecolor": "black", "marker": "D", "s": 70},
     "best": {"color": BEST_COLOUR, "marker": "*", "s": 150, "zorder": 3},

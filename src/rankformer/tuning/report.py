@@ -68,7 +68,7 @@ def _write_configuration(study: Study, best: Trial, commands: Sequence[str], dat
     """Write a configuration for `rankformer train --config`, with the search that found it noted above."""
     aim = study.objective
     counts = Counter(trial.state for trial in study.trials)
-    others = ", ".join(f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state])
+    others = ", ".join(f"{counts[state]} {state}" for state in ("short", "pruned", "failed") if counts[state])
     comment = [
         f"{aim.method.name} on {aim.data.name}: {aim.metric} {best.value:.6f} on the validation part, "
         f"{'' if best.epoch is None else f'epoch {best.epoch}, '}trial {best.number}.",

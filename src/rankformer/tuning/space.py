@@ -12,7 +12,7 @@ only if a file names it: a longer training or a larger model would win without b
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 
 from rankformer.errors import ConfigError
 from rankformer.models.base import Model
+from rankformer.models.quick_search import cheaper
 from rankformer.runs.configuration import read_toml
 from rankformer.settings import ModelSettings
 
@@ -60,6 +61,18 @@ def space_of(method: type[Model]) -> Space:
     return make_space(
         method, {**own, **_around_defaults(method.settings_class), **method.search_space}, "the built-in space"
     )
+
+
+def ladder_of(method: type[Model], fixed: Collection[str] = ()) -> Space:
+    """Return what quick tuning searches, its `fidelity` included; nothing without a ladder, or where all is fixed."""
+    values = {name: list(each) for name, each in method.ladder.items() if name not in fixed}
+    if values and method.fidelity is not None and method.fidelity not in fixed:
+        full = method.settings_class.model_fields[method.fidelity].default
+        values[method.fidelity] = [cheaper(full)]
+    for name, each in values.items():
+        default = method.settings_class.model_fields[name].default
+        values[name] = each if default in each else [*each, default]
+    return make_space(method, values, "the built-in ladder")
 
 
 def read_space(path: Path, method: type[Model]) -> Space:

@@ -11,9 +11,10 @@ continues from its last checkpoint. A search of other data, another model, space
 import fcntl
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import write_bytes_atomic
+from rankformer.models.quick_search import quick_search
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial
 from rankformer.tuning.space import Space, to_json
@@ -98,11 +100,47 @@ class Study:
                 trial = aim.run(len(self.trials), settings, partial(falls_behind, self.trials))
             except TimeIsUp:
                 return False
-            self.trials.append(trial)
-            self._save()
-            shutil.rmtree(aim.folder / RUNNING, ignore_errors=True)
-            on_trial(trial)
+            self._add(trial, on_trial)
         return True
+
+    def quick_search(self, budget: float, on_trial: Callable[[Trial], None] = lambda trial: None) -> bool:
+        """Search the model's ladders by successive halving; return whether that came to its end within the budget.
+
+        Args:
+            budget: seconds of all trials together, those that were loaded among them; half of them at most go to the
+                cheaper fits of the first round.
+            on_trial: called with each trial once it is on disk.
+        """
+        spent = sum(trial.seconds for trial in self.trials)
+        aim = replace(self.objective, deadline=time.monotonic() + budget - spent)
+        half = time.monotonic() + budget / 2 - spent
+        method, finished = aim.method, True
+        defaults = method.settings_class(**aim.fixed).model_dump()
+
+        def value_of(changes: dict[str, Any]) -> float | None:
+            nonlocal finished
+            settings = {name: changes.get(name, defaults[name]) for name in self.space}
+            trial = next((trial for trial in self.trials if trial.settings == settings), None)
+            if trial is None:
+                short = method.fidelity in changes
+                try:
+                    if aim.time_is_up or (short and time.monotonic() >= half):
+                        raise TimeIsUp
+                    trial = aim.run(len(self.trials), settings, short=short)
+                except TimeIsUp:
+                    finished = False
+                    return None
+                self._add(trial, on_trial)
+            return trial.value
+
+        quick_search(method, aim.fixed, value_of)
+        return finished
+
+    def _add(self, trial: Trial, on_trial: Callable[[Trial], None]) -> None:
+        self.trials.append(trial)
+        self._save()
+        shutil.rmtree(self.objective.folder / RUNNING, ignore_errors=True)
+        on_trial(trial)
 
     def _save(self) -> None:
         content = {

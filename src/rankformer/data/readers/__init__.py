@@ -5,8 +5,8 @@
     parquet jsonl    typed columns, ids keep their type
     txt              `user item` lines ("pairs") or adjacency lists, inferred from the lines (see `lines`)
 
-Text formats may be gzipped (`clicks.csv.gz`). In text, an id column becomes int64 only if every value is written
-exactly as its integer is; `007` keeps a column of strings.
+Text may be packed (`.gz`, `.zst`, or a `.zip` with one file); delimiter and encoding are detected or stated. In text,
+an id column becomes int64 only if every value is written exactly as its integer is; `007` keeps a column of strings.
 """
 
 import zlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankformer.data.readers import delimited, lines, typed
-from rankformer.data.readers.base import RawTable
+from rankformer.data.readers.base import PACKED, InputFile, RawTable, ReadOptions
 from rankformer.errors import ConfigError, DataError
 
 
@@ -26,12 +26,12 @@ class Reader(NamedTuple):
     Attributes:
         name: what `format=` calls it.
         suffixes: file name extensions that imply it, in lower case.
-        read: given a path, the columns that the caller named, and whether there is a header, returns the table.
+        read: given a file and the columns that the caller named (None: all), returns the table.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[Path, Collection[str], bool | None], RawTable]
+    read: Callable[[InputFile, Collection[str] | None], RawTable]
 
 
 _ALL = (
@@ -39,7 +39,7 @@ _ALL = (
     Reader("tsv", (".tsv",), partial(delimited.read, delimiter="\t")),
     Reader("inter", (".inter",), partial(delimited.read, delimiter="\t", typed=True)),
     Reader("parquet", (".parquet", ".pq"), typed.read_parquet),
-    Reader("jsonl", (".jsonl", ".ndjson"), typed.read_jsonl),
+    Reader("jsonl", (".jsonl", ".ndjson", ".json"), typed.read_jsonl),
     Reader("txt", (".txt",), partial(lines.read, parse=lines.parse_txt)),
     Reader("pairs", (), partial(lines.read, parse=lines.parse_pairs)),
     Reader("adjacency", (), partial(lines.read, parse=lines.parse_adjacency)),
@@ -48,24 +48,53 @@ READERS = {reader.name: reader for reader in _ALL}
 READER_OF_SUFFIX = {suffix: reader for reader in _ALL for suffix in reader.suffixes}
 
 
-def read_table(path: Path, format: str | None, named: Collection[str] = (), header: bool | None = None) -> RawTable:
-    """Return the table in a file; without a format (a key of `READERS`) the extension decides."""
+def read_table(
+    path: Path,
+    format: str | None = None,
+    named: Collection[str] | None = (),
+    header: bool | None = None,
+    options: ReadOptions | None = None,
+    label: str = "",
+) -> RawTable:
+    """Return the table in a file.
+
+    Args:
+        path: of the file.
+        format: a key of `READERS`; without one the options or the extension decide.
+        named: columns to read besides those with known names; None reads every column.
+        header: whether the first line names the columns; None leaves it to the options.
+        options: how to read it.
+        label: what to call the file in an error, if not by its name.
+    """
+    options = options or ReadOptions()
+    if header is not None:
+        options = options.model_copy(update={"header": header})
     if path.is_dir():
         raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
     if not path.exists():
         raise DataError(f"{path} does not exist; check the path")
+    file = InputFile(path, options, label)
+    if not path.is_file():
+        raise DataError(f"{file.name} is not a regular file; pipe it in and read it with - in place of the path")
     if path.stat().st_size == 0:
-        raise DataError(f"{path.name} is empty; expected one interaction per line or row")
-    reader = reader_by_suffix(path) if format is None else reader_by_name(format)
-    if reader is None:
-        known = " ".join(READER_OF_SUFFIX)
-        raise DataError(f"{path.name}: unknown extension {path.suffix!r}; expected {known}, or state format=...")
+        raise DataError(f"{file.name} is empty; expected one interaction per line or row")
+    format = format or options.format
     try:
-        return reader.read(path, named, header)
+        reader = reader_by_suffix(path) if format is None else reader_by_name(format)
+        if reader is None and file.packing == ".zip":
+            reader = reader_by_suffix(Path(file.member))
+        if reader is None:
+            known = " ".join(READER_OF_SUFFIX)
+            raise DataError(
+                f"{file.name}: unknown extension {path.suffix!r}; expected {known}, or state format=... (--format)"
+            )
+        if reader.name == "parquet" and file.packing:
+            raise DataError(f"{file.name} is a packed Parquet file; unpack it first")
+        return reader.read(file, named)
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
     except zlib.error as problem:
-        raise DataError(f"{path.name} is damaged ({problem}); fetch or pack it again") from None
+        raise DataError(f"{file.name} is damaged ({problem}); fetch or pack it again") from None
 
 
 def reader_by_name(format: str) -> Reader:
@@ -76,5 +105,6 @@ def reader_by_name(format: str) -> Reader:
 
 
 def reader_by_suffix(path: Path) -> Reader | None:
-    """Return the reader that a file's extension implies (without `.gz`, in any case), if there is one."""
-    return READER_OF_SUFFIX.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    """Return the reader that a file's extension implies (without that of its packing, in any case), if there is one."""
+    name = Path(path.name.lower())
+    return READER_OF_SUFFIX.get(Path(name.stem if name.suffix in PACKED else name).suffix)

@@ -1,11 +1,10 @@
-"""Tables separated by commas or tabs: csv, tsv and RecBole's `.inter`."""
+"""Tables of text with a delimiter between columns: csv, tsv and RecBole's `.inter` and `.item`."""
 
 import csv
 import io
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -13,64 +12,122 @@ import pyarrow.csv
 
 from rankformer.data.readers.base import (
     BLOCK_BYTES,
+    ENCODED,
     KNOWN_NAMES,
+    BadRows,
+    InputFile,
     RawTable,
     clip,
     is_needed,
-    not_utf8,
-    open_bytes,
     with_unread,
 )
 from rankformer.errors import DataError
 
 Records = Callable[..., Iterator[tuple[int, list[str]]]]
+DELIMITERS = (",", ";", "\t", "|")
+SAMPLE_ROWS = 20
+_NUMBERS = {*KNOWN_NAMES["time"], *KNOWN_NAMES["weight"]}
+UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter that the parser cannot take
 
 
-def read(path: Path, named: Collection[str], header: bool | None, *, delimiter: str, typed: bool = False) -> RawTable:
-    """Return every column as strings; `typed` is `.inter`, whose header says `name:type` and whose quotes are text."""
-    records = partial(_records, path, delimiter, not typed)
+def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False) -> RawTable:
+    """Return every column as strings; `typed` is RecBole's, whose header says `name:type` and whose quotes are text."""
+    delimiter = file.options.delimiter or (delimiter if typed else _detect_delimiter(file, delimiter))
+    replaced = _replaced(delimiter)
+    quoted = not typed and not replaced
+    records = partial(_records, file, delimiter, quoted)
     first_rows = [cells for _line, cells in islice(records(), 2)]
     if not first_rows:
-        raise DataError(f"{path.name} holds only blank lines; expected one row per interaction")
-    has_header = typed or (_has_header(path, first_rows, named) if header is None else header)
+        raise DataError(f"{file.name} holds only blank lines; expected one row per interaction")
+    header = file.options.header
+    has_header = typed or (_has_header(file, first_rows, named) if header is None else header)
     if has_header and len(first_rows) == 1:
-        raise DataError(f"{path.name} has a header but no rows; expected one row per interaction")
-    names = _names_without_types(path, first_rows[0]) if typed else first_rows[0]
+        raise DataError(f"{file.name} has a header but no rows; expected one row per interaction")
+    names = _names_without_types(file, first_rows[0]) if typed else first_rows[0]
     if not has_header:
         names = [str(position) for position in range(len(names))]
-        named = (*named, "0", "1")
+        named = None if named is None else (*named, "0", "1")
     # Positions as names let a header have a name twice; the real names are put on afterwards.
     positions = [f"c{position}" for position in range(len(names))]
-    needed = [position for position, name in zip(positions, names, strict=True) if is_needed(name, named)]
-    with open_bytes(path) as stream:
+    # Ids and titles come back again and again, so that each is kept once; times and weights become numbers anyway.
+    kinds = {
+        position: pa.string() if name.strip().lower() in _NUMBERS else ENCODED
+        for position, name in zip(positions, names, strict=True)
+        if is_needed(name, named)
+    }
+    bad = BadRows()
+
+    def leave_out(row: pyarrow.csv.InvalidRow) -> str:
+        found = f"{row.actual_columns} fields where {row.expected_columns} were expected"
+        bad.add("with another number of fields", f"{file.name} row {row.number}: {found}: {clip(row.text, 200)!r}")
+        bad.records.append(row.number - 1 - has_header)
+        return "skip"
+
+    skip = file.options.on_bad_row == "skip"
+    with file.open(replaced) as stream:
         try:
             table = pyarrow.csv.read_csv(
                 stream,
+                # Rows are numbered only where one thread reads them.
                 pyarrow.csv.ReadOptions(
-                    block_size=BLOCK_BYTES, column_names=positions, skip_rows_after_names=int(has_header)
+                    block_size=BLOCK_BYTES,
+                    column_names=positions,
+                    skip_rows_after_names=int(has_header),
+                    use_threads=not skip,
                 ),
                 pyarrow.csv.ParseOptions(
-                    delimiter=delimiter, quote_char=False if typed else '"', newlines_in_values=not typed
+                    delimiter=UNIT_SEPARATOR if replaced else delimiter,
+                    quote_char='"' if quoted else False,
+                    newlines_in_values=quoted,
+                    invalid_row_handler=leave_out if skip else None,
                 ),
-                pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(needed, pa.string()), include_columns=needed or positions
-                ),
+                pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(kinds) or positions[:1]),
             )
         except pa.ArrowInvalid as problem:
-            raise _explained(path, records, delimiter, len(names), problem) from None
-    if not typed and _count_bytes(path, b'"') % 2:
+            raise _explained(file, records, delimiter, len(names), problem) from None
+    if quoted and file.survey.quotes % 2:
         for _record in records(strict=True):  # refuses a quote that is never closed
             pass
+    if not table.num_rows:
+        raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
 
     def locate(row: int) -> str:
+        for record in bad.records:  # in ascending order
+            row += record <= row
         line, _cells = next(islice(records(), row + has_header, None))
         return f"line {line}"
 
     table = with_unread(table, positions).rename_columns(names)
-    return RawTable(table, path.name, locate, is_text=True, has_header=has_header)
+    return RawTable(table, file.name, locate, is_text=True, has_header=has_header, options=file.options, bad=bad)
 
 
-def _records(path: Path, delimiter: str, quoted: bool, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+def _replaced(delimiter: str) -> str:
+    """Return a delimiter that the parser cannot take, of several letters or beyond ASCII, and nothing for any other."""
+    return "" if len(delimiter) == 1 and delimiter.isascii() else delimiter
+
+
+def _detect_delimiter(file: InputFile, default: str) -> str:
+    """Return the delimiter that the first rows agree on: the default unless another explains them better.
+
+    Another does if the default finds one column only, or if it alone gives columns with known names.
+    """
+    best, merit = default, (-1, False, False)
+    for delimiter in (default, *(each for each in DELIMITERS if each != default)):
+        try:
+            rows = [cells for _line, cells in islice(_records(file, delimiter, True), SAMPLE_ROWS)]
+        except DataError:
+            continue
+        if not rows or len(rows[0]) < 2:
+            continue
+        cells = {cell.strip().lower() for cell in rows[0]}
+        known = sum(bool(cells & set(KNOWN_NAMES[role])) for role in ("user", "item"))
+        found = (known, len({len(row) for row in rows}) == 1, delimiter == default)
+        if found > merit:
+            best, merit = delimiter, found
+    return best
+
+
+def _records(file: InputFile, delimiter: str, quoted: bool, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, cells) of each record: the slow way, for the first lines and to explain errors.
 
     With `strict`, a file that ends inside a quoted cell is refused, since all after the quote was read as that cell.
@@ -78,58 +135,55 @@ def _records(path: Path, delimiter: str, quoted: bool, strict: bool = False) -> 
     # The csv module's own limit of 131,072 letters is for the whole process, so it is put back afterwards.
     limit = csv.field_size_limit(BLOCK_BYTES)
     last, begin = 0, 1
+    replaced = _replaced(delimiter)
     try:
-        with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        with file.open(replaced) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
             quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-            reader = csv.reader(text, delimiter=delimiter, quoting=quoting, strict=strict)
+            reader = csv.reader(
+                text, delimiter=UNIT_SEPARATOR if replaced else delimiter, quoting=quoting, strict=strict
+            )
             for row in reader:
                 if row:
                     yield begin, row
                     last = begin
                 begin = reader.line_num + 1
-    except UnicodeDecodeError:
-        raise not_utf8(path) from None
     except csv.Error as problem:
         if "unexpected end of data" in str(problem):
             found = f"a quote opened after line {last} is never closed; close it, or double it inside a cell"
-            raise DataError(f"{path.name}: {found}") from None
+            raise DataError(f"{file.name}: {found}") from None
         if not strict:  # which would also refuse a stray quote inside a cell
-            raise DataError(
-                f"{path.name} is not a table: {problem}; expected rows separated by {delimiter!r}"
-            ) from None
+            found = f"{file.name} is not a table: {problem}; expected rows separated by {delimiter!r}"
+            raise DataError(f"{found}, or another --delimiter") from None
     finally:
         csv.field_size_limit(limit)
 
 
-def _explained(path: Path, records: Records, delimiter: str, expected: int, problem: Exception) -> DataError:
+def _explained(file: InputFile, records: Records, delimiter: str, expected: int, problem: Exception) -> DataError:
     """Return what is wrong with the first line that has another number of fields, or else Arrow's message."""
     found = clip(str(problem), 200)
     for line, cells in records():
         if len(cells) != expected:
             text = repr(clip(delimiter.join(cells)))
             found = f"line {line} has {len(cells)} fields where {expected} were expected: {text}; fix or drop it"
+            found += ", or leave such rows out with --on-bad-row skip"
             break
-    return DataError(f"{path.name}: {found}")
+    return DataError(f"{file.name}: {found}")
 
 
-def _count_bytes(path: Path, byte: bytes) -> int:
-    with open_bytes(path) as stream:
-        return sum(block.count(byte) for block in iter(partial(stream.read, BLOCK_BYTES), b""))
-
-
-def _has_header(path: Path, rows: list[list[str]], named: Collection[str]) -> bool:
+def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] | None) -> bool:
     first = [cell.strip().lower() for cell in rows[0]]
-    if any(name in rows[0] for name in named if not name.isdecimal()):
+    if any(name in rows[0] for name in named or () if not name.isdecimal()):
         return True
     if any(cell in KNOWN_NAMES[role] for cell in first for role in ("user", "item")):
         return True
-    if any(map(_is_number, first)) or any(name.isdecimal() for name in named):
+    if any(map(_is_number, first)) or any(name.isdecimal() for name in named or ()):
         return False
     if len(rows) > 1 and any(map(_is_number, rows[1])):
         return True  # words above numbers
     raise DataError(
-        f"{path.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
+        f"{file.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
         "header=True or False (--header, --no-header), or name the columns with user=... and item=... (--user-column)"
+        + ("" if len(first) > 1 else "; it has one column: state what separates columns with --delimiter")
     )
 
 
@@ -141,11 +195,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _names_without_types(path: Path, cells: list[str]) -> list[str]:
+def _names_without_types(file: InputFile, cells: list[str]) -> list[str]:
     for cell in cells:
         if ":" not in cell:
             raise DataError(
-                f"{path.name} line 1: expected a header such as user_id:token<TAB>item_id:token, found {clip(cell)!r}; "
-                'add it, or read the file with format="tsv"'
+                f"{file.name} line 1: expected a header such as user_id:token<TAB>item_id:token, found {clip(cell)!r}; "
+                'add it, or read the file with format="tsv" (--format tsv)'
             )
     return [cell.rsplit(":", 1)[0] for cell in cells]

@@ -8,14 +8,13 @@ txt        inferred from the lines: two tokens on each are pairs, ragged lines a
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.readers.base import BLOCK_BYTES, RawTable, clip, not_utf8, open_bytes
+from rankformer.data.readers.base import BLOCK_BYTES, SHOWN_BAD_ROWS, InputFile, RawTable, check_rows, clip
 from rankformer.errors import DataError
 
 PAIR_COLUMNS = ("user", "item", "weight", "time")
@@ -25,10 +24,15 @@ PAIR_COLUMNS = ("user", "item", "weight", "time")
 class TokenLines:
     """The lines of a file that have tokens: the tokens of each (lists of strings), how many, and its line number."""
 
-    name: str
+    file: InputFile
     tokens: pa.ChunkedArray
     sizes: NDArray[np.int64]
     numbers: NDArray[np.int64]
+
+    @property
+    def name(self) -> str:
+        """What to call the file in an error."""
+        return self.file.name
 
     def where(self, line: int) -> str:
         """Return the name of the file and the number of a line, which is counted from 0 here."""
@@ -40,7 +44,9 @@ class TokenLines:
 
     def table(self, columns: dict[str, pa.ChunkedArray], line_numbers: NDArray[np.int64]) -> RawTable:
         """Return columns of which each row stands on the line of that number."""
-        return RawTable(pa.table(columns), self.name, lambda row: f"line {line_numbers[row]}", is_text=True)
+        table = pa.table({name: column.dictionary_encode() for name, column in columns.items()})
+        options = self.file.options
+        return RawTable(table, self.name, lambda row: f"line {line_numbers[row]}", is_text=True, options=options)
 
 
 def parse_txt(lines: TokenLines) -> RawTable:
@@ -66,16 +72,34 @@ def parse_txt(lines: TokenLines) -> RawTable:
 
 def parse_pairs(lines: TokenLines) -> RawTable:
     """Return one row per line."""
-    size = int(lines.sizes[0])
+    size, skip = int(lines.sizes[0]), lines.file.options.on_bad_row == "skip"
+    if skip:  # the first line may be a bad one: go by what most lines have
+        size = int(np.bincount(np.minimum(lines.sizes, 5), minlength=6)[2:5].argmax()) + 2
     expected = size if 2 <= size <= len(PAIR_COLUMNS) else 2
     wrong = np.flatnonzero(lines.sizes != expected).tolist()
+    if wrong and skip and len(wrong) < len(lines.sizes):
+        return _without(lines, wrong, expected)
     if wrong:
         raise DataError(
             f"{lines.where(wrong[0])} has {lines.sizes[wrong[0]]} fields where {expected} were expected: "
-            f"{lines.quote(wrong[0])}; fix or drop it"
+            f"{lines.quote(wrong[0])}; fix or drop it, or leave such lines out with --on-bad-row skip"
         )
     columns = {PAIR_COLUMNS[field]: pc.list_element(lines.tokens, field) for field in range(size)}
     return lines.table(columns, lines.numbers)
+
+
+def _without(lines: TokenLines, wrong: list[int], expected: int) -> RawTable:
+    """Return the pairs of the lines that have the right number of fields."""
+    right = np.ones(len(lines.sizes), dtype=np.bool_)
+    right[wrong] = False
+    table = parse_pairs(
+        TokenLines(lines.file, lines.tokens.filter(pa.array(right)), lines.sizes[right], lines.numbers[right])
+    )
+    for line in wrong[:SHOWN_BAD_ROWS]:
+        found = f"{lines.sizes[line]} fields where {expected} were expected: {lines.quote(line)}"
+        table.bad.add("with another number of fields", f"{lines.where(line)}: {found}")
+    table.bad.add("with another number of fields", count=max(0, len(wrong) - SHOWN_BAD_ROWS))
+    return table
 
 
 def parse_adjacency(lines: TokenLines) -> RawTable:
@@ -98,23 +122,23 @@ def parse_adjacency(lines: TokenLines) -> RawTable:
     return lines.table({"user": users, "item": tokens.filter(pa.array(is_item))}, lines.numbers[line_of_item])
 
 
-def read(path: Path, _named: Collection[str], _header: bool | None, *, parse: Callable[..., RawTable]) -> RawTable:
+def read(file: InputFile, _named: Collection[str] | None, *, parse: Callable[..., RawTable]) -> RawTable:
     """Return the table that `parse` (of those above) makes of the lines of a file."""
     blocks: list[pa.Array] = []
-    with open_bytes(path) as stream:
+    rows = 0
+    with file.open() as stream:
         while block := stream.read(BLOCK_BYTES) + stream.readline():  # whole lines
-            try:
-                # A byte order mark is not part of the first id.
-                blocks.append(_tokenize(block.decode("utf-8" if blocks else "utf-8-sig")))
-            except UnicodeDecodeError:
-                raise not_utf8(path) from None
+            # A byte order mark is not part of the first id.
+            blocks.append(_tokenize(block.decode("utf-8" if blocks else "utf-8-sig")))
+            rows += len(blocks[-1].flatten()) // 2
+            check_rows(rows, file.name, file.options)
     tokens = pa.chunked_array(blocks, type=pa.list_(pa.string()))
     filled = pc.is_valid(tokens)
     if not pc.any(filled).as_py():
-        raise DataError(f"{path.name} holds only blank lines; expected `user item` on each line")
+        raise DataError(f"{file.name} holds only blank lines; expected `user item` on each line")
     tokens = tokens.filter(filled)
     sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
-    return parse(TokenLines(path.name, tokens, sizes, np.flatnonzero(filled.to_numpy()) + 1))
+    return parse(TokenLines(file, tokens, sizes, np.flatnonzero(filled.to_numpy()) + 1))
 
 
 def _tokenize(block: str) -> pa.Array:

@@ -3,76 +3,110 @@
 import json
 from collections.abc import Collection, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from rankformer.data.readers.base import RawTable, clip, is_needed, not_utf8, open_bytes, with_unread
+from rankformer.data.readers.base import BadRows, InputFile, RawTable, check_rows, clip, collect, is_needed, with_unread
 from rankformer.errors import DataError
 
 _BATCH = 65_536
 
 
-def read_parquet(path: Path, named: Collection[str], _header: bool | None) -> RawTable:
+def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
     """Return the columns of a Parquet file that a log needs."""
     try:
-        with pyarrow.parquet.ParquetFile(path) as stored:
-            names = list(dict.fromkeys(stored.schema_arrow.names))
-            table = stored.read(columns=[name for name in names if is_needed(name, named)])
+        with pyarrow.parquet.ParquetFile(file.path) as stored:
+            names = stored.schema_arrow.names
             rows = stored.metadata.num_rows
-    except (pa.ArrowException, OSError) as problem:
-        raise DataError(f"{path.name} is not a readable Parquet file ({clip(str(problem))}); write it again") from None
+            check_rows(rows, file.name, file.options)  # known before anything is unpacked
+            needed = [name for name in dict.fromkeys(names) if is_needed(name, named)]
+            file.check_size(8 * rows * len(needed))  # which a few repeated values could take hardly any bytes to store
+            if duplicate := next((name for name in needed if names.count(name) > 1), None):
+                raise DataError(
+                    f"{file.name} has more than one column {duplicate!r}; rename one of them and write the file again"
+                )
+            if rows:
+                table = collect(stored.iter_batches(_BATCH * 16, columns=needed), file.name, file.options)
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        if isinstance(problem, DataError):
+            raise
+        raise DataError(f"{file.name} is not a readable Parquet file ({clip(str(problem))}); write it again") from None
     if rows == 0:
-        raise DataError(f"{path.name} has no rows; expected one row per interaction")
-    return RawTable(with_unread(table, names), path.name)
+        raise DataError(f"{file.name} has no rows; expected one row per interaction")
+    if not needed:  # a table without columns has no rows either
+        table = pa.table({name: pa.nulls(rows) for name in dict.fromkeys(names)})
+    return RawTable(with_unread(table, list(dict.fromkeys(names))), file.name, options=file.options)
 
 
-def read_jsonl(path: Path, named: Collection[str], _header: bool | None) -> RawTable:
+def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
     """Return the members of the objects that a log needs, each a column of one type."""
     # Python's parser and not Arrow's: Arrow turns strings that look like dates into timestamps, ids among them.
     line_numbers: list[int] = []
-    tables = []
-    objects = _objects(path, line_numbers)
-    while batch := list(islice(objects, _BATCH)):
-        columns = {}
-        for name in dict.fromkeys(name for record in batch for name in record):
-            needed = is_needed(name, named)
-            try:
-                columns[name] = pa.array([record.get(name) if needed else None for record in batch])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
-                raise DataError(
-                    f"{path.name} mixes types in column {name!r} ({clip(str(problem), 120)}); use one type throughout"
-                ) from None
-        tables.append(pa.table(columns))
-    if not tables:
-        raise DataError(f"{path.name} holds only blank lines; expected one JSON object per line")
+    bad = BadRows()
+    names: dict[str, None] = {}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        objects = _objects(file, line_numbers, bad)
+        while batch := list(islice(objects, _BATCH)):
+            names.update((name, None) for record in batch for name in record if name.isascii() or _is_whole(name))
+            needed = [name for name in names if is_needed(name, named)]
+            columns = [_column(file, name, [record.get(name) for record in batch]) for name in needed]
+            # One column more than needed, so that a batch without any still has its rows.
+            yield pa.record_batch([*columns, pa.nulls(len(batch))], names=[*needed, "\0rows"])
+
+    table = collect(batches(), file.name, file.options)
+    if not table.num_rows:
+        raise DataError(f"{file.name} holds only blank lines; expected one JSON object per line")
+    table = with_unread(table, list(names))
+    return RawTable(table, file.name, lambda row: f"line {line_numbers[row]}", options=file.options, bad=bad)
+
+
+def _column(file: InputFile, name: str, values: list[Any]) -> pa.Array:
     try:
-        table = pa.concat_tables(tables, promote_options="permissive")
+        return pa.array(values)
+    except OverflowError:
+        raise DataError(
+            f"{file.name}: column {name!r} has an integer beyond 64 bits; write such values as strings"
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
-        raise DataError(f"{path.name} mixes types in a column: {clip(str(problem), 120)}; use one type") from None
-    return RawTable(table, path.name, lambda row: f"line {line_numbers[row]}")
+        raise DataError(
+            f"{file.name} mixes types in column {name!r} ({clip(str(problem), 120)}); use one type throughout"
+        ) from None
+    except UnicodeEncodeError:
+        raise DataError(
+            f"{file.name} has half a character (a lone surrogate such as \\ud800) in column {name!r}; write it again"
+        ) from None
 
 
-def _objects(path: Path, line_numbers: list[int]) -> Iterator[dict[str, Any]]:
+def _objects(file: InputFile, line_numbers: list[int], bad: BadRows) -> Iterator[dict[str, Any]]:
     """Yield the object on each line that is not blank, and add the number of its line to `line_numbers`."""
-    with open_bytes(path) as stream:
+    with file.open() as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
+            found = ""
             try:
                 value = json.loads(line.decode("utf-8-sig"))
-            except UnicodeDecodeError:
-                raise not_utf8(path) from None
-            except (json.JSONDecodeError, RecursionError) as problem:
-                found = f"is not JSON ({problem}): {_quoted(line)}; fix or drop it"
-                raise DataError(f"{path.name} line {number} {found}") from None
-            if not isinstance(value, dict):
-                found = f'is {_quoted(line)}; expected an object such as {{"user": 1, "item": 2}}'
-                raise DataError(f"{path.name} line {number} {found}")
-            line_numbers.append(number)
-            yield value
+                if not isinstance(value, dict):
+                    found = f'is {_quoted(line)}; expected an object such as {{"user": 1, "item": 2}}'
+            except (ValueError, RecursionError) as problem:  # ValueError: JSON's own, or a number of too many digits
+                found = f"is not JSON ({clip(str(problem), 80)}): {_quoted(line)}; fix or drop it"
+            if not found:
+                line_numbers.append(number)
+                yield value
+            elif file.options.on_bad_row == "skip":
+                bad.add("that are not JSON objects", f"{file.name} line {number} {found}")
+            else:
+                if number == 1 and line.lstrip().startswith(b"["):
+                    found += " on each line (jq -c '.[]' makes them of a list)"
+                raise DataError(f"{file.name} line {number} {found}")
+
+
+def _is_whole(name: str) -> bool:
+    """Return whether a name can be written in UTF-8; one that cannot is no column's."""
+    return name.encode(errors="ignore").decode() == name
 
 
 def _quoted(line: bytes) -> str:

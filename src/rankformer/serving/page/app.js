@@ -184,12 +184,13 @@ function showList(answer = null) {
   focusPosition = null;
 }
 
-function showNote({ fallback = null, unknown_items: unknown = [] }) {
+function showNote({ fallback = null, unknown_items: unknown = [], left_out: without = [] }) {
   const popular = state.view === "user" ? "The model was fitted on no interaction of this user"
     : state.picks.length ? "Nothing that was picked is known to the model" : "Nothing picked yet";
   const words = [
     fallback && `${popular}: these are the most popular items.`,
     unknown.length > 0 && `Unknown to the model and skipped: ${unknown.map(String).join(", ")}.`,
+    without.length > 0 && `Without ${without.join(", ")}, which cannot score new users.`,
   ].filter(Boolean);
   note.textContent = words.join(" ");
   note.hidden = !words.length;

@@ -65,6 +65,20 @@ function curveSection(model) {
     curveTable(points, metric));
 }
 
+/** Returns the members of a blend as a table, heaviest first. */
+function blendSection({ value, members, refused }) {
+  const row = ({ label, weight, alone, without, seconds }) => make("tr", {}, make("th", { scope: "row" }, label),
+    [[weight, 2], [alone, 4], [without, 4], [seconds, 1]].map(([number, digits]) =>
+      make("td", {}, numberElement(number, digits))));
+  return make("section", {}, make("h2", {}, "Members of the blend"),
+    make("div", { class: "values" }, make("table", {},
+      make("thead", {}, make("tr", {}, ["member", "weight", "alone", "blend without it", "seconds"].map((name) =>
+        make("th", { scope: "col" }, name)))),
+      make("tbody", {}, members.map(row)))),
+    make("p", { class: "quiet" }, `On the validation part; the blend: ${decimal(value, 4)}.`),
+    Object.entries(refused).map(([name, reason]) => make("p", { class: "quiet" }, `Left out: ${name} (${reason}).`)));
+}
+
 /** Returns the whole model card as elements. */
 function modelCard(model) {
   const name = model.data?.name ?? model.data?.history ?? "";
@@ -86,6 +100,7 @@ function modelCard(model) {
     make("div", { class: "card-columns" },
       make("section", {}, make("h2", {}, "How well it ranks"), metricsSection(model)),
       make("section", {}, make("h2", {}, "How it learned"), curveSection(model))),
+    model.blend && blendSection(model.blend),
     make("div", { class: "card-columns three" },
       make("section", {}, make("h2", {}, "Settings"), facts([["seed", model.seed], ...flatten(model.settings)])),
       make("section", {}, make("h2", {}, "Data"), facts(flatten(model.data))),

@@ -1,0 +1,263 @@
+"""Interactions selected from a database, in batches: PostgreSQL, DuckDB, SQLite, and Parquet on object storage.
+
+    postgresql://user@host/name      by psycopg; the password from PGPASSWORD, ~/.pgpass, or the address
+    duckdb:file.db  sqlite:file.db   opened for reading only
+    s3://bucket/*.parquet            by DuckDB and its extension httpfs; also gs://, az://, https://
+
+What is secret in an address never leaves this module: `redact` takes it out of whatever is shown or stored.
+"""
+
+import io
+import re
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from rankformer.data.readers.base import BLOCK_BYTES, ENCODED, RawTable, ReadOptions, clip, collect, is_needed
+from rankformer.errors import ConfigError, DataError
+
+_POSTGRES = ("postgresql://", "postgres://")
+_FILES = ("duckdb:", "sqlite:")
+_OBJECTS = ("s3://", "gs://", "gcs://", "r2://", "az://", "azure://", "abfss://", "https://", "http://")
+_PASSWORD = re.compile(r"^(\w+://[^:/@?]*):(.*)@")  # greedy: a password may hold an @ that should have been escaped
+_PARAMETER = re.compile(r"([?&])([^=&]*(?:password|secret|token|key|sig|credential|passfile)[^=&]*)=([^&]*)", re.I)
+_BATCH = 65_536
+_SQLITE_TABLES = "select name from sqlite_master where type in ('table', 'view') order by 1"
+_OTHER_TABLES = """
+select case when table_schema in ('public', 'main') then '' else table_schema || '.' end || table_name
+from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') order by 1"""
+# PostgreSQL's type numbers -> how its csv is read; other types stay as they are written.
+_POSTGRES_TYPES = {
+    **dict.fromkeys((20, 21, 23, 26), pa.int64()),
+    **dict.fromkeys((700, 701), pa.float64()),
+    1082: pa.date32(),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us", "UTC"),
+}
+
+
+def is_database(source: str) -> bool:
+    """Return whether DATA is the address of a database or of files on object storage."""
+    return source.startswith((*_POSTGRES, *_FILES, *_OBJECTS))
+
+
+def redact(source: str) -> str:
+    """Return an address without its password and other secrets; anything else as it is."""
+    if not is_database(source) or source.startswith(_FILES):
+        return source
+    source = _PARAMETER.sub(r"\1", _PASSWORD.sub(r"\1@", source))
+    return re.sub(r"([?&])&+", r"\1", source).rstrip("?&")
+
+
+def without_secrets(text: object, source: str) -> str:
+    """Return an error's text on one line, with whatever is secret in an address replaced by ***."""
+    secrets = [found[2] for found in _PASSWORD.finditer(source)] + [found[3] for found in _PARAMETER.finditer(source)]
+    # An @ or / that was not escaped cuts a password in pieces, any of which an error may quote.
+    cuts = [(secret, found.span()) for secret in secrets for found in re.finditer(r"[@/:#?%]", secret)]
+    pieces = {*secrets, *(piece for secret, (begin, end) in cuts for piece in (secret[:begin], secret[end:]))}
+    line = " ".join(str(text).split())
+    for piece in sorted(pieces, key=len, reverse=True):
+        line = line.replace(piece, "***") if len(piece) > 2 else line
+    return clip(line, 300)
+
+
+def file_of(source: str) -> Path:
+    """Return the file of a `duckdb:` or `sqlite:` address."""
+    return Path(source.partition(":")[2].removeprefix("//")).expanduser()
+
+
+def read_sql(source: str, options: ReadOptions, named: Collection[str] | None) -> RawTable:
+    """Return what the query of the options selects, or the columns of their table that a log needs.
+
+    Args:
+        source: the address, which may hold a password.
+        options: `query` or `table` (neither is needed for Parquet files), and limits.
+        named: columns to read besides those with known names.
+    """
+    if options.query and options.table:
+        raise ConfigError("query and table cannot be given together; use --query or --table")
+    name = redact(source)
+    connect = _postgres if source.startswith(_POSTGRES) else _sqlite if source.startswith("sqlite:") else _duckdb
+    with connect(source) as database:
+        if options.query:
+            query = options.query.strip().rstrip(";")
+        elif source.startswith(_OBJECTS):
+            query = "select * from read_parquet('" + source.replace("'", "''") + "')"
+        elif options.table:
+            table = ".".join('"' + part.replace('"', '""') + '"' for part in options.table.split("."))
+            needed = [column for column in database.columns(f"select * from {table}") if is_needed(column, named)]
+            listed = ", ".join('"' + column.replace('"', '""') + '"' for column in needed)
+            query = f"select {listed or '*'} from {table}"
+        else:
+            found = ", ".join(database.tables()[:12]) or "none"
+            raise ConfigError(f"{name}: say what to read with --table (found: {found}) or --query 'select ...'")
+        columns = database.columns(query)
+        if duplicate := next((column for column in columns if columns.count(column) > 1), None):
+            raise DataError(f"the query selects two columns {duplicate!r}; name one of them otherwise with AS")
+        rows = collect(database.batches(query), name, options)
+    if not rows.num_rows:
+        raise DataError(f"{name}: the query selects no rows; expected one row per interaction")
+    return RawTable(rows, options.table or "the query's result", options=options)
+
+
+class _Postgres:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def tables(self) -> list[str]:
+        return [row[0] for row in self.connection.execute(_OTHER_TABLES).fetchall()]
+
+    def columns(self, query: str) -> list[str]:
+        return [column.name for column in self._describe(query)]
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield what COPY sends, as it comes in; COPY is several times as fast as rows made into Python objects."""
+        kinds = {column.name: _POSTGRES_TYPES.get(column.type_code, ENCODED) for column in self._describe(query)}
+        with self.connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
+            stream = io.BufferedReader(_CopyStream(copy), 1 << 20)
+            if not stream.peek(1):
+                return
+            yield from pyarrow.csv.open_csv(
+                stream,
+                pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, column_names=list(kinds)),
+                pyarrow.csv.ParseOptions(newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(
+                    column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+                ),
+            )
+
+    def _describe(self, query: str) -> Any:
+        return self.connection.execute(f"SELECT * FROM ({query}) AS log LIMIT 0").description
+
+
+class _CopyStream(io.RawIOBase):
+    """The data of a COPY as a stream of bytes."""
+
+    def __init__(self, copy: Any) -> None:
+        self.copy, self.rest = copy, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.rest = self.rest or bytes(self.copy.read())
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+
+class _DuckDB:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def tables(self) -> list[str]:
+        return [row[0] for row in self.connection.execute(_OTHER_TABLES).fetchall()]
+
+    def columns(self, query: str) -> list[str]:
+        return list(self.connection.sql(query).columns)
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        yield from self.connection.sql(query).to_arrow_reader(_BATCH * 8)
+
+
+class _SQLite:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def tables(self) -> list[str]:
+        return [row[0] for row in self.connection.execute(_SQLITE_TABLES)]
+
+    def columns(self, query: str) -> list[str]:
+        return [column[0] for column in self.connection.execute(query).description or ()]
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        cursor = self.connection.execute(query)
+        names = [column[0] for column in cursor.description]
+        while rows := list(islice(cursor, _BATCH)):
+            yield pa.record_batch([pa.array(column) for column in zip(*rows, strict=True)], names=names)
+
+
+@contextmanager
+def _postgres(source: str) -> Iterator[_Postgres]:
+    psycopg = sql_module("psycopg")
+    try:
+        with psycopg.connect(source) as connection:
+            connection.read_only = True
+            # One order of rows from one reading to the next, since a split goes by it; times in one zone and form.
+            for setting in (
+                "synchronize_seqscans = off",
+                "max_parallel_workers_per_gather = 0",
+                "TimeZone = 'UTC'",
+                "DateStyle = 'ISO'",
+                "client_encoding = 'UTF8'",
+            ):
+                connection.execute(f"SET LOCAL {setting}")
+            yield _Postgres(connection)
+    except psycopg.Error as problem:
+        raise DataError(f"{redact(source)}: {without_secrets(problem, source)}") from None
+    except (pa.ArrowInvalid, ValueError) as problem:
+        raise _or_own(problem, source) from None
+
+
+@contextmanager
+def _duckdb(source: str) -> Iterator[_DuckDB]:
+    duckdb = sql_module("duckdb")
+    try:
+        if source.startswith(_OBJECTS):
+            connection = duckdb.connect()
+        else:
+            connection = duckdb.connect(str(_existing(source)), read_only=True)
+        with closing(connection):
+            connection.execute("set enable_progress_bar = false")  # stdout is for the command's own output
+            if source.startswith(_OBJECTS):
+                for extension in ("httpfs", "aws") if source.startswith("s3:") else ("httpfs",):
+                    connection.execute(f"install {extension}")
+                    connection.execute(f"load {extension}")
+            if source.startswith("s3:"):
+                connection.execute("create secret (type s3, provider credential_chain)")
+            yield _DuckDB(connection)
+    except duckdb.Error as problem:
+        raise DataError(f"{redact(source)}: {without_secrets(problem, source)}") from None
+    except (pa.ArrowInvalid, ValueError) as problem:
+        raise _or_own(problem, source) from None
+
+
+@contextmanager
+def _sqlite(source: str) -> Iterator[_SQLite]:
+    try:
+        with closing(sqlite3.connect(f"{_existing(source).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            yield _SQLite(connection)
+    except (sqlite3.Error, sqlite3.Warning) as problem:
+        raise DataError(f"{source}: {clip(str(problem), 200)}; check the file and the query") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as problem:
+        raise _or_own(problem, source) from None
+
+
+def _or_own(problem: Exception, source: str) -> Exception:
+    """Return an error of ours as it is, and any other as one that says that the rows cannot be used."""
+    if isinstance(problem, DataError | ConfigError):
+        return problem
+    return DataError(
+        f"{redact(source)}: rows cannot be read ({without_secrets(problem, source)}); cast them in --query"
+    )
+
+
+def _existing(source: str) -> Path:
+    if not file_of(source).is_file():
+        raise DataError(f"{source}: {file_of(source)} is not a file; check the path")
+    return file_of(source)
+
+
+def sql_module(name: str) -> Any:
+    """Return a module that comes with the extra `sql`, or say so."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"this needs {name}, which is missing: pip install 'rankformer[sql]'") from error

@@ -1,0 +1,127 @@
+"""Quick tuning: what is tried, in which order, and what comes out, for a value that is known in advance."""
+
+from typing import ClassVar
+
+import pytest
+from pydantic import Field
+
+from rankformer.models.base import Model
+from rankformer.models.quick_search import quick_search
+from rankformer.models.registry import MODELS
+from rankformer.settings import ModelSettings
+
+
+class Settings(ModelSettings):
+    width: int = 2
+    depth: int = 1
+    rate: float = Field(default=0.5, gt=0)
+    epochs: int = 40
+
+
+class Stepwise(Model):
+    """A method without a cheaper fit."""
+
+    name = "stepwise"
+    settings_class = Settings
+    ladder: ClassVar = {"width": (1, 2, 4), "depth": (1, 3)}
+
+    def learn(self, graph, context):
+        raise NotImplementedError
+
+
+class Halving(Stepwise):
+    """A method that is cheaper with fewer epochs."""
+
+    fidelity = "epochs"
+
+
+def search(method, value_of, **fixed):
+    """The settings found, and all that were tried, in order."""
+    tried = []
+
+    def follow(changes):
+        tried.append(changes)
+        return value_of(**{"width": 2, "depth": 1, "epochs": 40, **fixed, **changes})
+
+    return quick_search(method, fixed, follow), tried
+
+
+def test_without_a_cheaper_fit_one_setting_after_the_other():
+    found, tried = search(Stepwise, lambda width, depth, epochs: width + 10 * depth)
+    assert tried == [{}, {"width": 1}, {"width": 4}, {"width": 4, "depth": 3}]
+    assert found == {"width": 4, "depth": 3}
+
+
+def test_the_defaults_stay_where_nothing_is_better():
+    for method in (Stepwise, Halving):
+        found, tried = search(method, lambda width, depth, epochs: 0.5)
+        assert found == {}
+        assert tried[0] == {}
+
+
+def test_halving_tries_everything_at_a_quarter_and_the_best_third_in_full():
+    found, tried = search(Halving, lambda width, depth, epochs: width + 10 * depth)
+    short, full = tried[1:7], tried[7:]
+    assert tried[0] == {}
+    assert all(changes["epochs"] == 10 for changes in short)
+    assert [{"width": 2, "depth": 1, **changes} for changes in short] == [
+        {"width": width, "depth": depth, "epochs": 10} for width in (1, 2, 4) for depth in (1, 3)
+    ]
+    assert full == [{"width": 4, "depth": 3}, {"depth": 3}]
+    assert found == {"width": 4, "depth": 3}
+
+
+def test_only_whole_fits_can_win():
+    def deceptive(width, depth, epochs):
+        return 100.0 * width if epochs == 10 else -width
+
+    assert search(Halving, deceptive)[0] == {}
+
+
+def test_the_defaults_are_not_fitted_twice():
+    _, tried = search(Halving, lambda width, depth, epochs: -abs(width - 2) - depth)
+    assert tried.count({}) == 1
+
+
+@pytest.mark.parametrize("method", [Stepwise, Halving])
+def test_what_fails_is_left_out_and_the_search_continues(method):
+    def failing(width, depth, epochs):
+        return None if width == 4 else width + 10 * depth
+
+    assert search(method, failing)[0] == {"depth": 3}
+
+
+@pytest.mark.parametrize("method", [Stepwise, Halving])
+def test_when_nothing_is_measured_the_defaults_are_the_answer(method):
+    assert search(method, lambda width, depth, epochs: None)[0] == {}
+
+
+@pytest.mark.parametrize("method", [Stepwise, Halving])
+def test_without_time_after_the_defaults_they_are_the_answer(method):
+    values = iter([0.1])
+    assert search(method, lambda width, depth, epochs: next(values, None))[0] == {}
+
+
+@pytest.mark.parametrize("method", [Stepwise, Halving])
+def test_a_fixed_setting_is_not_searched(method):
+    found, tried = search(method, lambda width, depth, epochs: width + 10 * depth, width=3)
+    assert not any("width" in changes for changes in tried)
+    assert found == {"depth": 3}
+    assert search(method, lambda width, depth, epochs: 1.0, width=1, depth=1) == ({}, [{}])
+
+
+def test_with_a_fixed_fidelity_every_fit_is_whole():
+    found, tried = search(Halving, lambda width, depth, epochs: width + 10 * depth, epochs=7)
+    assert tried == [{}, {"width": 1}, {"width": 4}, {"width": 4, "depth": 3}]
+    assert found == {"width": 4, "depth": 3}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ladders_name_settings_with_values_that_they_may_have(name):
+    method = MODELS[name]
+    for setting, values in method.ladder.items():
+        assert len(set(values)) > 1
+        for value in values:
+            assert getattr(method.settings_class(**{setting: value}), setting) == value
+    if method.ladder and method.fidelity is not None:
+        assert method.settings_class.model_fields[method.fidelity].default >= 4
