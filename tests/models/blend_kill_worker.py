@@ -22,7 +22,7 @@ from rankformer.runs.saved import load_run
 
 GIVEN = {
     "ials": {"embedding_dim": 4, "regularization": 0.03},
-    "lightgcn": {"epochs": 6, "validate_every": 2, "embedding_dim": 4, "l2": 0.001},
+    "lightgcn": {"epochs": 6, "validate_every": 2, "embedding_dim": 4},
 }
 
 
@@ -80,7 +80,7 @@ def main(folder):
     data = parts()
     forked(folder / "undisturbed", data)
     report = {"undisturbed": outcome(folder / "undisturbed"), "kills": []}
-    for number in (4, 8, 10, 13):
+    for number in (3, 6, 8, 10):
         target = folder / f"killed-{number}"
         killed = forked(target, data, number)
         running = json.loads((target / "checkpoint" / LATEST).read_bytes())["numbers"]["running"] if killed else None

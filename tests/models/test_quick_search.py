@@ -59,16 +59,28 @@ def test_the_defaults_stay_where_nothing_is_better():
         assert tried[0] == {}
 
 
-def test_halving_tries_everything_at_a_quarter_and_the_best_third_in_full():
+def test_halving_tries_everything_at_a_quarter_and_the_best_quarter_in_full():
     found, tried = search(Halving, lambda width, depth, epochs: width + 10 * depth)
     short, full = tried[1:7], tried[7:]
     assert tried[0] == {}
     assert all(changes["epochs"] == 10 for changes in short)
+    combinations = [(2, 1), (1, 1), (2, 3), (4, 1), (1, 3), (4, 3)]  # those nearest to the defaults first
     assert [{"width": 2, "depth": 1, **changes} for changes in short] == [
-        {"width": width, "depth": depth, "epochs": 10} for width in (1, 2, 4) for depth in (1, 3)
+        {"width": width, "depth": depth, "epochs": 10} for width, depth in combinations
     ]
     assert full == [{"width": 4, "depth": 3}, {"depth": 3}]
     assert found == {"width": 4, "depth": 3}
+
+
+def test_what_makes_a_fit_dearer_comes_last_with_the_best_of_the_others():
+    class Late(Halving):
+        late_ladder: ClassVar = {"rate": (0.1, 0.9)}
+
+    found, tried = search(Late, lambda width, depth, epochs, rate=0.5: width + 10 * depth + rate)
+    best = {"width": 4, "depth": 3}
+    assert tried[-2:] == [{**best, "rate": 0.1}, {**best, "rate": 0.9}]
+    assert found == {**best, "rate": 0.9}
+    assert search(Late, lambda width, depth, epochs, rate: width, rate=0.2)[0] == {"width": 4}
 
 
 def test_only_whole_fits_can_win():
@@ -119,8 +131,8 @@ def test_with_a_fixed_fidelity_every_fit_is_whole():
 @pytest.mark.parametrize("name", MODELS)
 def test_ladders_name_settings_with_values_that_they_may_have(name):
     method = MODELS[name]
-    for setting, values in method.ladder.items():
-        assert len(set(values)) > 1
+    assert all(len(set(values)) > 1 for values in method.ladder.values())
+    for setting, values in {**method.ladder, **method.late_ladder}.items():
         for value in values:
             assert getattr(method.settings_class(**{setting: value}), setting) == value
     if method.ladder and method.fidelity is not None:

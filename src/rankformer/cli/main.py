@@ -99,6 +99,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         # A title that the terminal's encoding lacks is shown as \u1234 rather than stopping the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt_once)
     try:
         for word in arguments:
             if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
@@ -108,8 +110,14 @@ def run(argv: Sequence[str] | None = None) -> int:
             outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as problem:
-        return _report(problem, arguments, debug, own_process=argv is None)
+        return _report(problem, arguments, debug)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _interrupt_once(number: int, frame: object) -> None:
+    """Stop the command at the first Ctrl-C; a second would only interrupt the stopping, with a traceback."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -131,7 +139,7 @@ def _own_warnings() -> Iterator[None]:
         yield
 
 
-def _report(problem: BaseException, arguments: list[str], debug: bool, own_process: bool) -> int:
+def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
     """Show a problem in one line and return the exit code it stands for."""
     if isinstance(problem, BrokenPipeError | SystemExit):
         # The reader of our output has gone (typer turns that into SystemExit). What is still buffered must go
@@ -141,8 +149,6 @@ def _report(problem: BaseException, arguments: list[str], debug: bool, own_proce
     if debug:
         traceback.print_exception(problem)
     if isinstance(problem, Interrupted | KeyboardInterrupt | typer.Abort):
-        if own_process:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only add a traceback
         show_note(str(problem) or "interrupted", "stopped", "bold red")
         return 130
     show_note(_error_line(problem, arguments), "error", "bold red")

@@ -146,11 +146,12 @@ class Blend(Model):
             pool = work.pool()
             weights = work.weigh(pool)
         else:
-            if self._report is not None:
-                work.record(self._report)
             chosen = context.choices["members"]
             pool = {each["label"]: work.again(each) for each in chosen}
             weights = {each["label"]: each["weight"] for each in chosen}
+            report, self._report = self._report, None
+            if report is not None:  # after the last checkpoint, so that a resumed log has it once
+                work.record(report)
         kept = {label: trial for label, trial in pool.items() if weights[label] > 0}
         self._choices = {
             "members": [{"label": label, "weight": weights[label], **trial.chosen()} for label, trial in kept.items()]

@@ -65,10 +65,12 @@ def space_of(method: type[Model]) -> Space:
 
 def ladder_of(method: type[Model], fixed: Collection[str] = ()) -> Space:
     """Return what quick tuning searches, its `fidelity` included; nothing without a ladder, or where all is fixed."""
-    values = {name: list(each) for name, each in method.ladder.items() if name not in fixed}
-    if values and method.fidelity is not None and method.fidelity not in fixed:
-        full = method.settings_class.model_fields[method.fidelity].default
-        values[method.fidelity] = [cheaper(full)]
+    if method.ladder.keys() <= set(fixed):
+        return {}
+    values = {name: list(each) for name, each in {**method.ladder, **method.late_ladder}.items()}
+    if method.fidelity is not None:
+        values[method.fidelity] = [cheaper(method.settings_class.model_fields[method.fidelity].default)]
+    values = {name: each for name, each in values.items() if name not in fixed}
     for name, each in values.items():
         default = method.settings_class.model_fields[name].default
         values[name] = each if default in each else [*each, default]
