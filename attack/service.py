@@ -122,11 +122,12 @@ def bodies(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
         entry = entries[number] if number < len(entries) else rng.choice(entries) * rng.choice((1, 1, 2))
         entry = entry if number < len(entries) or rng.random() < 0.5 else f"[{entry},{rng.choice(entries)}]"
         size = BODY_BYTES if rng.random() < 0.7 else rng.choice((8000, 30_000, 200_000))
-        field, length = rng.choice(fields), rng.choice((size, 8000 * (len(entry) + 1)))
+        field, length = rng.choice(fields), rng.choice((size, 8000 * (len(entry) + 1), 65_000 * (len(entry) + 1)))
         room = (min(size, length) - 40) // (len(entry) + 1)
         how = rng.random()
         if how < 0.8:
-            body = f'{{"{field}":[{",".join([entry] * room)}]}}'
+            known = '"users":["u1"],' if field in ("allow", "block") else ""
+            body = f'{{{known}"{field}":[{",".join([entry] * room)}]}}'
         elif how < 0.9:
             body = f'{{"users":["u1"],"{field}":{rng.choice(("9", "[", " ", chr(34) + "x")) * (size - 60)}}}'
         else:

@@ -45,7 +45,8 @@ def atomic_path(target: Path) -> Iterator[Path]:
         os.replace(temporary, target)
         sync_folder(target.parent)
     except OSError as error:
-        error.filename = error.filename or str(target)  # a full disk does not say what was being written
+        if error.strerror:  # a full disk does not say what was being written
+            error.filename = error.filename or str(target)
         raise
     finally:
         with suppress(FileNotFoundError):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import pytest
 import torch
@@ -68,6 +69,18 @@ def test_a_new_checkpoint_replaces_the_old_and_clears_what_crashes_left(store):
     store.save(6, tensors_of(6), {"epoch": 6})
     assert value_in(store) == 6
     assert names(store) == ["epoch-00000006.safetensors", "latest.json"]
+
+
+def test_a_second_checkpoint_of_one_epoch_does_not_touch_the_first_before_it_counts(store, monkeypatch):
+    """As a blend saves them: while a member is trained, the number of finished trials stays."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "_write_index", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            store.save(5, tensors_of(7), {"epoch": 7})
+    assert value_in(store) == 5
+    store.save(5, tensors_of(7), {"epoch": 7})
+    assert value_in(store) == 7
+    assert len(names(store)) == 2
 
 
 def test_files_that_are_not_ours_are_left_alone(store):

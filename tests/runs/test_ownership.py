@@ -4,7 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from attack.writers import killed_replacements, two_writers
 from tests.runs.test_saved import assert_equal_runs, make_run
@@ -14,9 +18,10 @@ from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, locked
 from rankformer.models.ials import IALS
 from rankformer.models.rankformer import Rankformer
+from rankformer.runs.checkpoint import remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.folder import RunFolder, State
-from rankformer.runs.manifest import FILES, MANIFEST, STAGED, is_run
+from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, STAGED, is_run
 from rankformer.runs.saved import load_run, save_run
 from rankformer.runs.training_log import read_log
 
@@ -24,6 +29,7 @@ SETTINGS = {"embedding_dim": 4, "num_layers": 1, "epochs": 4, "validate_every": 
 FOREIGN = {
     "manifest.json": b'{"name": "a web app"}',
     "users.parquet": b"mine",
+    "evaluation.parquet": b"mine",
     "log.jsonl": b'{"level": "info", "message": "mine"}\n',
     "checkpoint/model.pt": b"weeks of work",
     "checkpoint/latest.json": b'{"step": 1000}',
@@ -125,6 +131,113 @@ def test_a_run_counts_from_the_moment_it_is_staged(tmp_path, moved):
     save_run(tmp_path / "run", make_run(seed=2))
     assert_equal_runs(load_run(tmp_path / "run"), make_run(seed=2))
     assert sorted(os.listdir(tmp_path / "run")) == sorted([*FILES, MANIFEST])
+
+
+def with_lists(seed):
+    return replace(make_run(seed=seed), lists=np.array([[seed, 0], [1, -1]]))
+
+
+@pytest.mark.parametrize("moved", range(len(FILES) + 3))
+@pytest.mark.parametrize(("old", "new"), [(make_run, with_lists), (with_lists, make_run), (with_lists, with_lists)])
+def test_lists_of_the_evaluation_go_with_their_run(tmp_path, old, new, moved):
+    """Whether the older run has them or the new one, killed after any number of files have been moved."""
+    save_run(tmp_path / "run", old(seed=0))
+    save_run(tmp_path / "run" / STAGED, new(seed=1))
+    wanted = new(seed=1).lists
+    for name in [*FILES, EVALUATION, MANIFEST][:moved]:
+        if name == EVALUATION and wanted is None:
+            (tmp_path / "run" / name).unlink(missing_ok=True)
+        else:
+            os.replace(tmp_path / "run" / STAGED / name, tmp_path / "run" / name)
+    assert np.array_equal(load_run(tmp_path / "run").lists, wanted)
+    RunFolder(tmp_path / "run").claim(resume=True, overwrite=False)
+    assert np.array_equal(load_run(tmp_path / "run").lists, wanted)
+    names = {*FILES, MANIFEST} | ({EVALUATION} if wanted is not None else set())
+    assert set(os.listdir(tmp_path / "run")) == names
+
+
+def test_lists_that_no_manifest_names_are_someone_elses(tmp_path):
+    save_run(tmp_path, make_run())
+    (tmp_path / EVALUATION).write_bytes(b"mine")
+    for write in (
+        lambda: save_run(tmp_path, with_lists(seed=1)),
+        lambda: RunFolder(tmp_path).claim(resume=False, overwrite=True),
+    ):
+        with pytest.raises(RunFolderError, match=EVALUATION):
+            write()
+    assert (tmp_path / EVALUATION).read_bytes() == b"mine"
+
+
+def test_a_run_that_could_not_be_loaded_is_not_saved(tmp_path):
+    save_run(tmp_path, make_run())
+    before = contents(tmp_path)
+    with pytest.raises(RunFolderError, match="metrics"):
+        save_run(tmp_path, replace(make_run(seed=1), metrics={"ndcg@20": 1e300}))
+    assert contents(tmp_path) == before
+
+
+@pytest.fixture
+def refitting(tmp_path):
+    """A training that was killed in its refit."""
+    fit = Rankformer(**SETTINGS).fit
+    stopped_at(3, fit, PARTS.train, run_folder=tmp_path)
+    stopped_at(3, fit, PARTS.whole, run_folder=tmp_path / "checkpoint" / "refit")
+    (tmp_path / "checkpoint" / "refit" / LOCK).touch()  # which a kill leaves
+    return tmp_path
+
+
+def test_what_a_refit_left_is_ours_and_removed_with_its_training(refitting):
+    assert RunFolder(refitting).is_refitting
+    assert RunFolder(refitting).claim(resume=False, overwrite=True) is State.UNFINISHED
+    RunFolder(refitting).clear()
+    assert not refitting.exists()
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "checkpoint/latest.json", "checkpoint/epoch-00000003.safetensors"])
+def test_a_folder_of_someone_else_with_the_name_of_a_refit_is_refused_and_stays(tmp_path, name):
+    stopped_at(3, Rankformer(**SETTINGS).fit, PARTS.train, run_folder=tmp_path)
+    path = tmp_path / "checkpoint" / "refit" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"mine\n")
+    with pytest.raises(RunFolderError, match=r"refit/(log|checkpoint)"):
+        RunFolder(tmp_path).claim(resume=False, overwrite=True)
+    with pytest.raises(RunFolderError, match=r"refit/(log|checkpoint)"):
+        save_run(tmp_path, make_run())
+    assert path.read_bytes() == b"mine\n"
+
+
+def test_a_link_with_the_name_of_a_refit_is_refused_and_its_target_stays(refitting, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "refit"
+    (refitting / "checkpoint" / "refit").rename(elsewhere)
+    (refitting / "checkpoint" / "refit").symlink_to(elsewhere)
+    before = contents(elsewhere)
+    with pytest.raises(RunFolderError, match="is a symbolic link"):
+        RunFolder(refitting).claim(resume=False, overwrite=True)
+    assert contents(elsewhere) == before
+
+
+def test_a_removal_killed_anywhere_leaves_what_is_known_as_ours(tmp_path, monkeypatch):
+    """The next training begins where this one stopped, whichever file was the last to go."""
+    fit, real = Rankformer(**SETTINGS).fit, Path.unlink
+    for call in range(20):
+        folder, count = tmp_path / str(call), [0]
+        stopped_at(3, fit, PARTS.train, run_folder=folder)
+        stopped_at(3, fit, PARTS.whole, run_folder=folder / "checkpoint" / "refit")
+
+        def killed(path, call=call, count=count, **options):
+            count[0] += 1
+            if count[0] > call:
+                raise KeyboardInterrupt
+            real(path, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", killed)
+            with suppress(KeyboardInterrupt):
+                remove_checkpoint(folder / "checkpoint")
+        RunFolder(folder).claim(resume=False, overwrite=True)
+        if not (folder / "checkpoint").exists():
+            break
+    assert 5 <= call < 19
 
 
 @pytest.mark.parametrize("name", ["replace", "fsync", "open", "chmod"])

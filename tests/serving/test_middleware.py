@@ -222,6 +222,13 @@ def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(entry, whole)
     assert has_more_values(whole % b",".join([entry] * (limit + 2)), limit)
 
 
+@pytest.mark.parametrize(("names", "expected"), [(900, 422), (1200, 413)])
+def test_many_fields_are_refused_before_each_becomes_an_error(client, names, expected):
+    body = "{" + ",".join(f'"a:{number}":1' for number in range(names)) + "}"
+    answer = client.post("/v1/recommend:batch", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == expected
+
+
 @pytest.mark.parametrize("path", ["/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session"])
 @pytest.mark.parametrize("field", ["users", "history", "item", "allow", "extra"])
 def test_one_megabyte_of_empty_lists_is_too_large(client, path, field):

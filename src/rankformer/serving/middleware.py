@@ -28,6 +28,7 @@ _PART_BYTES = 2**16  # of an answer, sent at once
 _SMALL_BODY = 2**14  # bytes that are checked faster than a thread is found
 # A JSON string, or the rest of the text when one is never closed: each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_MOST_NAMES = 1000  # of fields in a body, which each cost an error of their own where they are not known
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -195,18 +196,20 @@ async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -
 def _check_json(body: bytes, settings: ServiceSettings) -> None:
     """Refuse JSON that is out of proportion, in time that is linear in its length."""
     if has_more_values(body, settings.max_json_values):
-        raise ApiError(413, "body_too_large", f"a body may hold at most {settings.max_json_values} values")
+        most = f"at most {settings.max_json_values} values and {_MOST_NAMES} names of fields"
+        raise ApiError(413, "body_too_large", f"a body may hold {most}")
     if is_deeper(body, settings.max_json_depth):
         raise ApiError(400, "too_deep", f"JSON may be nested at most {settings.max_json_depth} levels deep")
 
 
 def has_more_values(body: bytes, limit: int) -> bool:
-    """Whether JSON holds more than `limit` values, found without parsing it; a list in a list may count twice.
+    """Whether JSON holds more than `limit` values or 1000 names, without parsing it; a list in a list may count twice.
 
     Every value but the first comes after a comma or an opening bracket, so that these bound what a parser builds.
     """
     structure, strings = _STRING.subn(b"", body, count=limit + 1)
-    return strings > limit or sum(map(structure.count, (b",", b"[", b"{"))) > limit
+    too_many = strings > limit or structure.count(b":") > _MOST_NAMES
+    return too_many or sum(map(structure.count, (b",", b"[", b"{"))) > limit
 
 
 def is_deeper(body: bytes, limit: int) -> bool:

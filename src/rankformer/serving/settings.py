@@ -76,11 +76,11 @@ class ServiceSettings(Settings):
 
     @property
     def max_json_values(self) -> int:
-        """Most values in a JSON body: one per ten bytes of the longest body, and as many as users and histories need.
+        """Most values in a JSON body: one per 16 bytes of the longest body, and as many as users and histories need.
 
-        So some 100,000 by default, in allow and block lists together.
+        So some 65,000 by default, in allow and block lists together.
         """
-        return max(2 * (self.max_users + self.max_history) + 1000, self.max_body_bytes // 10)
+        return max(2 * (self.max_users + self.max_history) + 1000, self.max_body_bytes // 16)
 
 
 @dataclass(frozen=True)
