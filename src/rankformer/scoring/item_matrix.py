@@ -1,7 +1,8 @@
 """Item-item weights W, with which a user's history x scores every item: y = x W.
 
 W[j, i] is the weight of item j of a history for item i. A matrix is kept as the method makes it: a few weights per item
-(`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`).
+(`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`,
+`dual_weights`).
 """
 
 from abc import ABC, abstractmethod
