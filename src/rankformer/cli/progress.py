@@ -52,8 +52,13 @@ class Heartbeat:
 
 
 @contextmanager
-def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yield the function that shows the events of a fit: see `training_progress`; a long step is told."""
+def progress_of(
+    settings: Any, validates: bool, tell: Callable[[dict[str, Any]], None] | None = None
+) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Yield the function that shows the events of a fit: see `training_progress`; a long step is told.
+
+    Each event goes to `tell` as well.
+    """
     from rankformer.runs.progress import step_of, training_progress
 
     watched = on_terminal()
@@ -66,10 +71,11 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
         def show_and_note(event: dict[str, Any]) -> None:
             nonlocal step
             step = step_of(settings, event) or step
-            if show_event is not None:
-                show_event(event)
+            for follower in (show_event, tell):
+                if follower is not None:
+                    follower(event)
 
-        yield None if show_event is None else show_and_note
+        yield None if show_event is None and tell is None else show_and_note
 
 
 @contextmanager
