@@ -46,7 +46,9 @@ DeviceOption = Annotated[str, option("auto|cpu|cuda", "Where to compute.")]
 ThreadsOption = Annotated[int | None, option("N", "CPU threads. Default: all cores.", min=1, callback=use_threads)]
 TrackOption = Annotated[
     list[str] | None,
-    option("|".join(TRACKERS), "Log settings and metrics to trackers, offline; repeated or comma-separated.", "--track"),
+    option(
+        "|".join(TRACKERS), "Log settings and metrics to trackers, offline; repeated or comma-separated.", "--track"
+    ),
 ]
 CallbackOption = Annotated[
     list[str] | None,

@@ -70,10 +70,11 @@ def progress_of(
 
         def show_and_note(event: dict[str, Any]) -> None:
             nonlocal step
-            step = step_of(settings, event) or step
-            for follower in (show_event, tell):
-                if follower is not None:
-                    follower(event)
+            if show_event is not None:
+                step = step_of(settings, event) or step
+                show_event(event)
+            if tell is not None:
+                tell(event)
 
         yield None if show_event is None and tell is None else show_and_note
 

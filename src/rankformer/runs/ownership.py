@@ -13,11 +13,12 @@ from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, sync_folder
 from rankformer.runs.checkpoint import CHECKPOINT, REFIT, is_checkpoint, remove_checkpoint
 from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, STAGED, is_run, read_manifest
+from rankformer.runs.model_card import CARD
 from rankformer.runs.training_log import LOG, is_training_log
 
 TRAINING = ".training"  # checkpoint and log of a training whose run will replace the one in the folder
 _RUN = (*FILES, EVALUATION, MANIFEST)
-_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, _RUN))})\..*\.tmp")
+_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, (*_RUN, CARD)))})\..*\.tmp")
 
 
 def check_ours(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """`tracked`: one stream of events, handed to trackers and to functions of one's own.
 
-    begin     name, settings, run (the folder)
-    ...       the events of `fit`, as in the training log; those of a refit have `refit`, those inside a search `trial`
-    tuned     one finished trial of a search: number, state, settings, metric, value, validations, seconds
-    end       part (test, or valid for a search), metrics of it, run
+begin     name, settings, run (the folder)
+...       the events of `fit`, as in the training log; those of a refit have `refit`, those inside a search `trial`
+tuned     one finished trial of a search: number, state, settings, metric, value, validations, seconds
+end       part (test, or valid for a search), metrics of it, run
 """
 
 import logging

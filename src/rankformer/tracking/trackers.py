@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from rankformer.errors import ConfigError
-
 Numbers = Mapping[str, float]
 
 
@@ -65,7 +63,9 @@ class TensorBoard(Tracker):
     def close(self, numbers: Numbers, tags: Mapping[str, str], failed: bool = False) -> None:
         from torch.utils.tensorboard.summary import hparams
 
-        settings = {key: value if type(value) in (bool, int, float) else _text(value) for key, value in self.settings.items()}
+        settings = {
+            key: value if type(value) in (bool, int, float) else _text(value) for key, value in self.settings.items()
+        }
         for summary in hparams(settings, dict(numbers)):  # type: ignore[no-untyped-call]
             self.writer.file_writer.add_summary(summary)
         self.log(numbers, 0)

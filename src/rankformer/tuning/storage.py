@@ -90,4 +90,6 @@ class Storage:
             yield
         except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, OSError) as error:
             cause = without_secrets(getattr(error, "orig", None) or error.__cause__ or error, self._secrets)
-            raise ConfigError(f"--storage {self.place} cannot be used: {cause}; check the address and that the database is up") from None
+            raise ConfigError(
+                f"--storage {self.place} cannot be used: {cause}; check the address and that the database is up"
+            ) from None
