@@ -13,7 +13,7 @@ from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, sync_folder
 from rankformer.runs.checkpoint import CHECKPOINT, REFIT, is_checkpoint, remove_checkpoint
 from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, STAGED, is_run, read_manifest
-from rankformer.runs.model_card import CARD
+from rankformer.runs.model_card import CARD, write_card
 from rankformer.runs.training_log import LOG, is_training_log
 
 TRAINING = ".training"  # checkpoint and log of a training whose run will replace the one in the folder
@@ -54,7 +54,7 @@ def other_files(folder: Path) -> list[str]:
 
 
 def put_in_place(folder: Path) -> None:
-    """Move the files of a staged run to their places, the manifest last."""
+    """Move the files of a staged run to their places, the manifest last, and write its model card."""
     staged = folder / STAGED
     if not staged.is_dir():
         return
@@ -66,6 +66,7 @@ def put_in_place(folder: Path) -> None:
     sync_folder(folder)
     with suppress(OSError):
         staged.rmdir()
+    write_card(folder, read_manifest(folder))
 
 
 def sweep(folder: Path) -> None:

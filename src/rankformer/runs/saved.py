@@ -61,7 +61,7 @@ from rankformer.runs.manifest import (
     located,
     read_manifest,
 )
-from rankformer.runs.model_card import remove_card, write_card
+from rankformer.runs.model_card import remove_card
 from rankformer.runs.ownership import TRAINING, check_ours, put_in_place, remove_files, sweep
 from rankformer.runs.training_log import LOG, read_log
 from rankformer.scoring.base import MOST
@@ -145,14 +145,13 @@ def save_run(folder: Path, run: Run) -> None:
         staging = folder / f"{STAGED}.tmp"
         try:
             _write_files(staging, run)
-            manifest = read_manifest(staging)  # refuses what could not be loaded, while the older run is still there
+            read_manifest(staging)  # which refuses what could not be loaded, while the older run is still there
             remove_card(folder)
             os.replace(staging, folder / STAGED)  # from here on this is the run
         finally:
             remove_files(staging)
         sync_folder(folder)
         put_in_place(folder)
-        write_card(folder, manifest)
         if is_checkpoint(folder / CHECKPOINT):
             remove_checkpoint(folder / CHECKPOINT)
         remove_files(folder / TRAINING)
