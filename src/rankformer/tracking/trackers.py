@@ -127,7 +127,7 @@ class WeightsAndBiases(Tracker):
         self.run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "rankformer"),
             mode=os.environ.get("WANDB_MODE", "offline"),
-            dir=os.environ.get("WANDB_DIR", "."),
+            dir=os.environ.get("WANDB_DIR") or os.getcwd(),
             group=self.group,
             name=name,
             config={**settings, "run_folder": str(folder)},
