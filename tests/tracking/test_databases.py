@@ -154,4 +154,4 @@ def test_the_index_of_redis_is_the_one_its_client_makes(odd, redis_server, monke
     words = [
         word for word in (folder / "index.resp").read_bytes().decode().split("\r\n")[1:] if word and word[0] != "$"
     ]
-    assert [word for word in sent if word not in ("SCORE", "1.0")] == words
+    assert [word for word in sent if word not in ("SCORE", "WEIGHT", "1.0")] == words
