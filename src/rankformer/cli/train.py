@@ -112,13 +112,10 @@ def train(
         warnings = split_warnings(parts)
         for warning in [] if resume else warnings:
             show_warning(warning)
-        work, said = (
-            folder.training,
-            {"model": learner.name, "data": source.name, "data_fingerprint": parts.fingerprint},
-        )
+        work, said = folder.training, {"model": learner.name, "data": source.name, "seed": learner.seed}
+        said |= {"data_fingerprint": parts.fingerprint, **learner.settings.hyperparameters()}
         if resume:
             tracking["earlier"] = lambda: learner.log or read_log(work)
-        said |= {"seed": learner.seed, **learner.settings.hyperparameters()}
         try:
             with (
                 tracked(**tracking, name=out.resolve().name, folder=out, settings=said) as tell,
