@@ -77,7 +77,7 @@ class NumpyArrays(Target):
     """users.npy and items.npy, free of pickle, fit for memory-mapping; a small Parquet file beside each has its ids."""
 
     name = "numpy"
-    files = ("users.npy", "items.npy", "user_ids.parquet", "item_ids.parquet")
+    files: ClassVar[tuple[str, ...]] = ("users.npy", "items.npy", "user_ids.parquet", "item_ids.parquet")
 
     def write(self, contents: Contents, folder: Path) -> None:
         for side, table in zip(SIDES, contents.tables, strict=True):

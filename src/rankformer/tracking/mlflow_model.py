@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # The parameters of a prediction with their types and defaults, as of `Recommender.recommend`.
-_PARAMETERS = {"k": ("long", 10), "include_seen": ("boolean", False), "fallback": ("string", "")}
+_PARAMETERS: dict[str, tuple[str, Any]] = {
+    "k": ("long", 10),
+    "include_seen": ("boolean", False),
+    "fallback": ("string", ""),
+}
 
 
 def save_model(run_folder: str | os.PathLike[str], path: str | os.PathLike[str], mlflow_model: Any = None) -> None:
@@ -78,7 +82,7 @@ class _Served:
         """Return the columns `items` and `scores`, a list in each for every row of the input."""
         import pandas as pd
 
-        asked = {name: default for name, (_, default) in _PARAMETERS.items()} | dict(params or {})
+        asked: dict[str, Any] = {name: default for name, (_, default) in _PARAMETERS.items()} | dict(params or {})
         fallback = asked.pop("fallback") or None
         if "history" in model_input:
             ids = self.recommender.item_ids.ids.type

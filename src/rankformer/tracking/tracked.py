@@ -145,8 +145,8 @@ def _log(tracker: Tracker, event: Event, folder: Path, count: int) -> None:
         tags = {"state": event["state"], "problem": event["problem"]}
         trial.close({**numbers, "seconds": event["seconds"]}, tags, failed=event["state"] == "failed")
         tracker.log(numbers, event["number"])
-    elif "trial" not in event and (numbers := numbers_of(event)):
-        tracker.log(numbers, event.get("epoch", count))
+    elif "trial" not in event and (measured := numbers_of(event)):
+        tracker.log(measured, event.get("epoch", count))
 
 
 def numbers_of(event: Event) -> Numbers:

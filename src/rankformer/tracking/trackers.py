@@ -45,13 +45,14 @@ class TensorBoard(Tracker):
     """Event files in `tensorboard/NAME` beside the run folder, with the settings as text and as hyperparameters."""
 
     modules = ("tensorboard",)
+    path: Path
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path, parent: Self | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.settings = settings
         self.path = folder.parent / "tensorboard" / name if parent is None else parent.path / name
-        self.writer: Any = SummaryWriter(str(self.path))  # type: ignore[no-untyped-call]
+        self.writer: Any = SummaryWriter(str(self.path))
         rows = "".join(f"\n| {key} | {_text(value)} |" for key, value in settings.items())
         self.writer.add_text("settings", f"| setting | value |\n|---|---|{rows}")
 
@@ -80,6 +81,9 @@ class MLflow(Tracker):
     """
 
     modules = ("mlflow",)
+    client: Any
+    experiment: str
+    run: str
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path, parent: Self | None = None) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -119,6 +123,7 @@ class WeightsAndBiases(Tracker):
     """
 
     modules = ("wandb",)
+    group: str
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path, parent: Self | None = None) -> None:
         import wandb
