@@ -11,7 +11,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 TRACKING, EXPORT = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("tracking", "export"))
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]  # each command is a process of its own
 
 
 def blocks(page):
