@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "research": BASICS | {"data", "graph", "layers", "evaluation", "runs", "models"},
     "export": BASICS | {"data", "scoring", "runs"},
     "serving": BASICS | {"data", "scoring", "runs"},
+    "tracking": BASICS | {"scoring", "runs"},
 }
 ANYTHING = {"cli", "__main__"}  # may import every part, and no part may import them
 ROOT_MODULES = {"errors", "settings", "files", "initialization"}

@@ -65,13 +65,14 @@ for task, modules in MODULES.items():
 
 
 class _Warnings(logging.Handler):
-    """Shows what reading the data warns of, as every other warning."""
+    """Shows what reading the data and tracking warn of, as every other warning."""
 
     def emit(self, record: logging.LogRecord) -> None:
         show_warning(record.getMessage())
 
 
-logging.getLogger("rankformer.data").addHandler(_Warnings())
+for part in ("data", "tracking"):
+    logging.getLogger(f"rankformer.{part}").addHandler(_Warnings())
 
 
 def _version(wanted: bool) -> None:

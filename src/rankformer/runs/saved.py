@@ -11,6 +11,7 @@
                              what each counts if the method used weights
     evaluation.parquet       the lists that were evaluated on the test part, if any were
     log.jsonl                training log: one line per epoch and validation
+    README.md                model card for people, which nothing reads; edited, moved or removed as they like
 
 Files are written to a folder of their own and fsynced; it is renamed to `.staged`, and from then on its files count in
 place of those outside, where they are moved next, the manifest last. A folder without a manifest is not a run.
@@ -60,6 +61,7 @@ from rankformer.runs.manifest import (
     located,
     read_manifest,
 )
+from rankformer.runs.model_card import remove_card
 from rankformer.runs.ownership import TRAINING, check_ours, put_in_place, remove_files, sweep
 from rankformer.runs.training_log import LOG, read_log
 from rankformer.scoring.base import MOST
@@ -144,6 +146,7 @@ def save_run(folder: Path, run: Run) -> None:
         try:
             _write_files(staging, run)
             read_manifest(staging)  # which refuses what could not be loaded, while the older run is still there
+            remove_card(folder)
             os.replace(staging, folder / STAGED)  # from here on this is the run
         finally:
             remove_files(staging)
