@@ -22,6 +22,7 @@ def pytest_configure(config):
     os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     for line in THEIR_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
+    config.addinivalue_line("markers", "eval: LensKit's mark of tests that measure accuracy")
 
 
 def small_settings(name):
