@@ -12,6 +12,7 @@ THEIR_WARNINGS = (
     "ignore::DeprecationWarning",
     "ignore::PendingDeprecationWarning",
     "ignore::FutureWarning",
+    "ignore:Method expects CSR input",
     "ignore:.*invalid escape sequence.*:SyntaxWarning",
 )
 SMALL = {"embedding_dim": 8, "epochs": 2, "validate_every": 2, "num_layers": 1}

@@ -14,6 +14,8 @@ from lenskit.training import TrainingOptions
 from rankformer.adapters.lenskit import RankformerScorer
 from rankformer.models.registry import MODELS
 
+TESTED = {"LensKit": ("adapter", "lenskit")}
+
 
 @pytest.fixture(scope="session")
 def ml_ratings(parts):
@@ -50,7 +52,7 @@ def rng():
 class TestComponent(BasicComponentTests, ScorerTests):
     component = RankformerScorer
     config = RankformerScorer.validate_config({"model": "ease"})
-    configs = [{"model": "lightgcn", "settings": {"epochs": 2}}, {"model": "blend", "use_ratings": True}]
+    configs = ({"model": "lightgcn", "settings": {"epochs": 2}}, {"model": "blend", "use_ratings": True})
     can_score = "known"
     expected_ndcg = 0.2
     test_batch_prediction_accuracy = None  # scores are not ratings

@@ -13,6 +13,8 @@ from rectools.models import EASEModel, PopularModel, model_from_config, model_fr
 from rankformer.adapters.rectools import RankformerModel
 from rankformer.errors import ConfigError
 
+TESTED = {"RecTools": ("adapter", "rectools")}
+
 
 def frame_of(log):
     table = pd.DataFrame({Columns.User: log.user_ids.take(log.users), Columns.Item: log.item_ids.take(log.items)})
@@ -76,7 +78,9 @@ def test_viewed_items_are_those_of_the_dataset_given(dataset, fitted):
     first, second = fitted.recommend(["mira-001"], dataset, k=2, filter_viewed=True)[Columns.Item]
     later = with_interactions(dataset, ("mira-001", first))
     assert fitted.recommend(["mira-001"], later, k=1, filter_viewed=True)[Columns.Item].tolist() == [second]
-    assert fitted.recommend(["mira-001"], later, k=1000, filter_viewed=False)[Columns.Item].nunique() == later.n_hot_items
+    assert (
+        fitted.recommend(["mira-001"], later, k=1000, filter_viewed=False)[Columns.Item].nunique() == later.n_hot_items
+    )
 
 
 @pytest.mark.parametrize("name", ["ease", "mf"])

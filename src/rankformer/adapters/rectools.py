@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 from rectools.dataset import Dataset
 from rectools.models.base import FixedColdRecoModelMixin, ModelBase, ModelConfig
 
@@ -23,7 +24,7 @@ class RankformerModelConfig(ModelConfig):
     """What a RecTools configuration holds of a model: its name and settings."""
 
     model: str = "blend"
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class RankformerModel(FixedColdRecoModelMixin, ModelBase[RankformerModelConfig]):
@@ -74,7 +75,9 @@ class RankformerModel(FixedColdRecoModelMixin, ModelBase[RankformerModelConfig])
             if recommender.can_fold_in:
                 lists, _ = recommender.rank_histories([history.tolist()], options)
             else:
-                lists = recommender.rank([-1], replace(options, block=tuple(history.tolist()) if filter_viewed else None))
+                lists = recommender.rank(
+                    [-1], replace(options, block=tuple(history.tolist()) if filter_viewed else None)
+                )
             found.append(_flat(user_ids[[row]], lists, numbers))
         return self._concat_reco(found)
 
@@ -82,7 +85,9 @@ class RankformerModel(FixedColdRecoModelMixin, ModelBase[RankformerModelConfig])
         lists = self.model.recommender.rank([-1], self._options(dataset, k, sorted_item_ids_to_recommend))
         return _flat(np.zeros(1, dtype=np.int64), lists, self._numbers(dataset))[1:]
 
-    def _recommend_i2i(self, target_ids: Indices, dataset: Dataset, k: int, sorted_item_ids_to_recommend: Any) -> Triplet:
+    def _recommend_i2i(
+        self, target_ids: Indices, dataset: Dataset, k: int, sorted_item_ids_to_recommend: Any
+    ) -> Triplet:
         options = self._options(dataset, k, sorted_item_ids_to_recommend)
         ours = self._items(dataset)
         found = [similar_to(self.model.recommender, int(ours[item]), options) for item in target_ids if ours[item] >= 0]

@@ -35,20 +35,20 @@ class RankformerEstimator(BaseEstimator):
     def __init__(self, model: str | Model = "blend", score_metric: str = "ndcg@20", **settings: Any) -> None:
         self.model = model
         self.score_metric = score_metric
-        self.settings = settings
+        self._settings = settings
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments the estimator was made with."""
         del deep
-        return {**{name: getattr(self, name) for name in _OWN}, **self.settings}
+        return {**{name: getattr(self, name) for name in _OWN}, **self._settings}
 
     def set_params(self, **params: Any) -> "RankformerEstimator":
         """Change some arguments; a wrong one raises a ValueError of one line."""
         own = {name: params.pop(name) for name in _OWN if name in params}
-        new_model(own.get("model", self.model), {**self.settings, **params})
+        new_model(own.get("model", self.model), {**self._settings, **params})
         for name, value in own.items():
             setattr(self, name, value)
-        self.settings = {**self.settings, **params}
+        self._settings = {**self._settings, **params}
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -60,7 +60,7 @@ class RankformerEstimator(BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> "RankformerEstimator":
         """Fit the model to interactions, weighted by y if given."""
         self.n_features_in_ = 2
-        self.model_ = new_model(self.model, self.settings).fit(_log(X, y), verbose=False)
+        self.model_ = new_model(self.model, self._settings).fit(_log(X, y), verbose=False)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float32]:
