@@ -32,7 +32,6 @@ DEFAULTS: Config = {
     "USER_ID_FIELD": "user_id",
     "ITEM_ID_FIELD": "item_id",
     "TIME_FIELD": "timestamp",
-    "rm_dup_inter": None,
     "val_interval": None,
     "user_inter_num_interval": "[0,inf)",
     "item_inter_num_interval": "[0,inf)",
@@ -53,20 +52,11 @@ HARMLESS = """
 FIXED: Config = {
     "learner": "adam",
     "weight_decay": 0.0,
-    "clip_grad_norm": None,
     "repeatable": False,
     "threshold": None,
-    "train_neg_sample_args": {
-        "distribution": "uniform",
-        "sample_num": 1,
-        "alpha": 1.0,
-        "dynamic": False,
-        "candidate_num": 0,
-    },
-    "neg_sampling": {"uniform": 1},
+    "rm_dup_inter": None,
+    "train_neg_sample_args": {"distribution": "uniform", "sample_num": 1, "dynamic": False},
     "knn_method": "item",
-    "positive_only": True,
-    "hide_item": True,
 }
 
 # RecBole's name -> the model here, its settings by RecBole's names with RecBole's defaults, and what else is set.
@@ -83,11 +73,6 @@ MODELS: dict[str, tuple[str, dict[str, tuple[str, Any]], Config]] = {
     "Pop": ("popularity", {}, {}),
     "ItemKNN": ("item-knn", {"k": ("neighbours", 100), "shrink": ("shrinkage", 0.0)}, _COUNTED),
     "EASE": ("ease", {"reg_weight": ("regularization", 250.0)}, {**_COUNTED, "keep": None}),
-    "SLIMElastic": (
-        "slim",
-        {"alpha": ("alpha", 0.2), "l1_ratio": ("l1_ratio", 0.02)},
-        {**_COUNTED, "iterations": 100, "candidates": None},
-    ),
     "BPR": ("mf", _TRAINED, {**_PLAIN, "l2": 0.0, "initialization": "xavier-normal"}),
     "LightGCN": (
         "lightgcn",
@@ -117,11 +102,13 @@ def run_recbole(
         if not isinstance(name, str):
             raise ConfigError(f"the configuration names no {role}; add {role}: NAME or pass {role}=")
     for name, value in FIXED.items():
-        if name in config and config[name] != value and config[name] is not None:
+        given = config.get(name)
+        given = {key: given.get(key, value[key]) for key in value} if isinstance(given, dict) and value else given
+        if given is not None and given != value:
             raise ConfigError(f"{name}={config[name]!r} has no counterpart here; expected {value!r}")
     known = {**DEFAULTS, **config}
     parts = load_parts(known, names["dataset"])
-    fitted = make_model(names["model"], config, known, parts).fit(parts.train, parts.valid, verbose=False)
+    fitted = make_model(names["model"], config, known).fit(parts.train, parts.valid, verbose=False)
     wanted = {
         f"{each.lower()}@{k}": f"{_metric(each)}@{k}" for each in _list(known["metrics"]) for k in _list(known["topk"])
     }
@@ -140,7 +127,7 @@ def run_recbole(
     }
 
 
-def make_model(name: str, config: Mapping[str, Any], known: Mapping[str, Any], parts: Parts) -> Model:
+def make_model(name: str, config: Mapping[str, Any], known: Mapping[str, Any]) -> Model:
     """Return the model that a configuration describes, not fitted."""
     ours, renamed, fixed = MODELS.get(name, (name, {}, {}))
     kind = model_class(ours)
@@ -149,12 +136,6 @@ def make_model(name: str, config: Mapping[str, Any], known: Mapping[str, Any], p
         for key in given.keys() - renamed.keys():
             raise ConfigError(f"{key}={given[key]!r} is not a setting of {name} here; known are {', '.join(renamed)}")
         given = fixed | {key: given.get(theirs, value) for theirs, (key, value) in renamed.items()}
-    if (
-        ours == "slim" and name in MODELS
-    ):  # scikit-learn's elastic net divides the squares by the rows, padding included
-        alpha, ratio = float(given.pop("alpha")), float(given.pop("l1_ratio"))
-        rows = len(np.unique(parts.whole.users)) + 1
-        given |= {"l1": alpha * ratio * rows, "l2": alpha * (1 - ratio) * rows}
     metric, _, cutoff = str(known["valid_metric"]).partition("@")
     return kind(**{"metric": f"{_metric(metric)}@{cutoff}", "seed": known["seed"], **given})
 
@@ -195,19 +176,13 @@ def _log(config: Mapping[str, Any], path: Path) -> Interactions:
         raise ConfigError(f"val_interval filters by {', '.join(by_value)}; one field is supported")
     columns = {"user": config["USER_ID_FIELD"], "item": config["ITEM_ID_FIELD"]}
     order = config["eval_args"].get("order", "RO")
-    columns |= {"time": config["TIME_FIELD"] if order == "TO" or config["rm_dup_inter"] else ""}
+    columns |= {"time": config["TIME_FIELD"] if order == "TO" else ""}
     columns |= {"weight": by_value[0] if by_value else "", "title": ""}
     return Interactions.read(path, format="inter", delimiter=config["field_separator"], **columns)
 
 
 def _filtered(log: Interactions, config: Mapping[str, Any]) -> Interactions:
-    """Return what RecBole keeps: the first or last of duplicates, values and counts within their intervals."""
-    if config["rm_dup_inter"]:
-        log = log if log.times is None else log.rows(np.argsort(log.times, kind="stable"))
-        keys = log.users.astype(np.int64) * log.num_items + log.items
-        step = -1 if config["rm_dup_inter"] == "last" else 1
-        _, first = np.unique(keys[::step], return_index=True)
-        log = log.rows(np.sort(first if step == 1 else len(keys) - 1 - first))
+    """Return what RecBole keeps: values and counts within their intervals."""
     for interval in (config["val_interval"] or {}).values():
         assert log.weights is not None
         log = log.keep(_within(interval)(log.weights))
