@@ -33,6 +33,12 @@ def small_settings(name):
     return {**small, **BESIDES.get(name, {})}
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Some of these libraries write files where they are started."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def parts():
     """The demo's train, valid and test parts."""

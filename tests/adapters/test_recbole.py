@@ -22,9 +22,8 @@ SPLITS = {
 
 
 @pytest.fixture(autouse=True)
-def their_numpy(monkeypatch, tmp_path):
-    """RecBole 1.2.1 names types that NumPy 2 no longer has, and writes where it is started."""
-    monkeypatch.chdir(tmp_path)
+def their_numpy(monkeypatch):
+    """RecBole 1.2.1 names types that NumPy 2 no longer has."""
     for name, kind in {"float_": np.float64, "complex_": np.complex128, "unicode_": np.str_}.items():
         monkeypatch.setattr(np, name, kind, raising=False)
 
@@ -168,6 +167,7 @@ def test_files_that_are_split_already(data_path, tmp_path):
         ({"dropout": 0.3}, "dropout=0.3 is not a setting of EASE here; known are reg_weight"),
         ({"user_inter_num_interval": "5"}, "'5' is not an interval"),
         ({"user_inter_num_interval": "[500,inf)"}, "leave no interaction"),
+        ({"eval_args": {"split": {"RS": [0.8, 0.2]}}}, "expected RS with three ratios"),
         ({"eval_args": {"split": {"LS": "both"}}}, "expected valid_and_test"),
     ],
     ids=str,

@@ -218,6 +218,8 @@ def _split(log: Interactions, config: Mapping[str, Any]) -> Labels:
     groups = log.users[order] if given["group_by"] == "user" else np.zeros(len(log), dtype=np.int32)
     rows = np.argsort(groups, kind="stable")
     [(kind, value)] = given["split"].items()
+    if kind not in ("RS", "LS") or (kind == "RS" and len(value) != 3):
+        raise ConfigError(f"eval_args split={given['split']}: expected RS with three ratios, or LS")
     labels = np.zeros(len(log), dtype=np.int8)
     for group in np.split(order[rows], np.cumsum(np.bincount(groups))[:-1]):
         sizes = _ratio_sizes(len(group), value) if kind == "RS" else _leave_out_sizes(len(group), value)
