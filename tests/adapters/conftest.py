@@ -13,6 +13,7 @@ THEIR_WARNINGS = (
     "ignore::PendingDeprecationWarning",
     "ignore::FutureWarning",
     "ignore:Method expects CSR input",
+    "ignore:.*unsafe cast from uint64 to int64.*",  # numba, in what ranx compiles
     "ignore:.*invalid escape sequence.*:SyntaxWarning",
 )
 SMALL = {"embedding_dim": 8, "epochs": 2, "validate_every": 2, "num_layers": 1}

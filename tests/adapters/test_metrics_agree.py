@@ -9,6 +9,7 @@ from ir_measures import AP, RR, P, R, Success, nDCG
 from lenskit import batch, topn_pipeline
 from lenskit import metrics as lenskit_metrics
 from lenskit.data import ItemListCollection, from_interactions_df
+from lenskit.metrics.ranking import AveragePrecision
 from lenskit.testing import set_env_var
 from rectools import Columns
 from rectools import metrics as rectools_metrics
@@ -102,7 +103,7 @@ def test_lenskit(model, parts, expected):
         "precision": lenskit_metrics.Precision(K),
         "hit_rate": lenskit_metrics.Hit(K),
         "mrr": lenskit_metrics.RecipRank(K),
-        "map": lenskit_metrics.AveragePrecision(K),
+        "map": AveragePrecision(K),
     }
     found = lenskit_metrics.RunAnalysis(*metrics.values()).measure(lists, test).list_summary()["mean"]
     for name, metric in metrics.items():
