@@ -172,6 +172,11 @@ class Model(ABC):
         return type(self)(**self.settings.model_dump()).fit(log, choices=self.choices(), **options)
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether the model was fitted or loaded, and so can answer."""
+        return self._recommender is not None
+
+    @property
     def recommender(self) -> Recommender:
         """The recommender of the fitted model."""
         if self._recommender is None:
