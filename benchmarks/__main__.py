@@ -19,6 +19,7 @@ from benchmarks.sections import (
     libraries,
     lightgcn,
     minibatch,
+    processes,
     quality,
     scaling,
     step,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, ModuleType] = {
     "libraries": libraries,
     "quality": quality,
     "minibatch": minibatch,
+    "processes": processes,
 }
 
 
