@@ -12,10 +12,10 @@ import httpx
 import pytest
 import typer
 import yaml
-
-from rankformer.cli.main import app
 from tests.serving.clients import serving
 from tests.serving.runs import write_run
+
+from rankformer.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

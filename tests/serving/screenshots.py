@@ -125,11 +125,11 @@ STATES = {
     "filters": State(
         f"#user={USER}&where=genre%20%21%3D%20%27space%27%20and%20price%20%3C%2015&at_most=3%3Agenre", service="shop"
     ),
-    "new-items": State(f"#user={USER}&where=cold%20or%20genre%20%3D%20%27space%27&item=book-500", service="shop"),
+    "new-items": State(f"#user={USER}&where=cold&item=book-500", service="shop"),
     "clicks": State(f"#user={USER}", click),
     "no-interactions": State("#user=u999", service="cold"),
     "compare": State(f"#user={USER}&compare=1", service="two", dark=True),
-    "compare-detail": State(f"#user={USER}&compare=1&item={ITEM}&of=other", service="two"),
+    "compare-detail": State(f"#user={USER}&compare=1&item=book-355&of=other", service="two"),
     "compare-models": State("#model", service="two"),
 }
 

@@ -424,7 +424,8 @@ def test_attributes_are_shown_and_the_filter_follows_the_address(visit, tmp_path
         page.get_by_role("button", name="Clear").click()
         expect(page.locator(".results .row")).to_have_count(20)
         assert "where" not in page.evaluate("location.hash")
-        phone = visit("#user=u1&where=cold", at=address, viewport=PHONE)
+        phone = visit("#user=u1&where=cold&item=new-1", at=address, viewport=PHONE)
+        expect(phone.locator(".detail")).to_contain_text("Nobody has this item yet")
         expect(phone.locator(".results .row")).to_have_count(2)
         assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

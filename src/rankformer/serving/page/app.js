@@ -7,6 +7,7 @@ let entries = null; // the list on show
 let otherAnswer = null; // of the other model: its list, or the error in place of it
 let historyKeys = new Set();
 let shownFor = null; // whose list is on show
+let detailIsCold = false; // whether the item in detail was known to have no interactions
 let asked = {}; // what each part of the page was last filled for
 let focusPosition = null; // where in the list the focus was when its row went away
 
@@ -95,6 +96,7 @@ function showFilter() {
   const names = Object.keys(model.attributes ?? {});
   byId("filter").hidden = asker() === null;
   byId("filter-where").hidden = !(names.length || state.where);
+  byId("more-filters-label").textContent = byId("filter-where").hidden ? "Filters" : "More filters";
   for (const name of FILTERS) {
     if (document.activeElement !== byId(name)) byId(name).value = state[name];
   }
@@ -183,6 +185,7 @@ function loadList() {
       otherAnswer = second;
       showAdded(); // titles may have come with the answer
       showList(answer);
+      if (state.item !== null && Boolean(itemOf(state.item).cold) !== detailIsCold) loadDetail();
       announce(`${counted(answer.items.length, "recommendation")} for ${someone.name}`);
     }, { keep });
   }
@@ -262,6 +265,7 @@ function loadDetail() {
   if (state.item !== null) {
     const someone = asker();
     const key = state.item;
+    detailIsCold = Boolean(itemOf(key).cold);
     const nothing = state.view === "new-user" && !state.picks.length;
     const base = isComparing() ? state.of : MAIN;
     const its = base === OTHER ? other : model;
