@@ -61,7 +61,7 @@ for task, modules in MODULES.items():
             module.register(app, task)
             continue
         for command in COMMANDS.get(name, (name,)):
-            add_command(app, getattr(module, command), task)
+            add_command(app, getattr(module, command), task, getattr(module, "ENVIRONMENT", None))
 
 
 class _Warnings(logging.Handler):

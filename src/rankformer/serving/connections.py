@@ -115,6 +115,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound.bind((address[0], port, *address[2:]))
+            bound.listen()  # or another process could bind it too, until one of both listens
             port = bound.getsockname()[1]
     except OSError as error:
         for bound in sockets:

@@ -18,7 +18,6 @@ from urllib.parse import parse_qsl
 from fastapi import Query, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from prometheus_client import generate_latest
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -80,9 +79,16 @@ def _route(
 
 
 def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
-    """Yield every route of a service; `needs_token` says whether /v1 is described as needing one."""
-    for handler, method, path, described in _routes:
-        answer = _answering(handler, service)
+    """Yield every route of a service; `needs_token` says whether /v1 is described as needing one.
+
+    Where there is a model to compare with, what has a model is also asked of that one, at /v1/compare.
+    """
+    prefixes = ["/v1"] if service.settings.compare is None else ["/v1", "/v1/compare"]
+    for handler, method, path, described, prefix in ((*route, prefix) for route in _routes for prefix in prefixes):
+        is_compared = prefix != "/v1"
+        if is_compared and "model" not in inspect.signature(handler).parameters:
+            continue
+        answer, path = _answering(handler, service, is_compared), path.replace("/v1", prefix, 1)
         # Tokens are checked by the middleware; these only describe them.
         is_admin, is_guarded = path.startswith("/v1/admin"), path.startswith("/v1") and needs_token
         tokens = ["admin_token"] if is_admin else ["token"] if is_guarded else []
@@ -92,7 +98,7 @@ def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
         yield route
 
 
-def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
+def _answering(handler: Callable[..., Any], service: Service, is_compared: bool) -> ASGIApp:
     """Return a handler as an ASGI application whose signature is that of a request, for FastAPI to describe."""
     parameters = dict(inspect.signature(handler).parameters)
     del parameters["service"]
@@ -119,7 +125,7 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
                 arguments["query"] = _read_query(models["query"], scope["query_string"])
         named: Document = {}
         if has_model:
-            arguments["model"] = model = service.model
+            arguments["model"] = model = service.compared_model if is_compared else service.model
             named["model_version"] = model.version
             for kind, segment in scope["path_params"].items():
                 ids, text = model.users if kind == "user" else model.items, unescaped(segment)
@@ -266,7 +272,8 @@ async def items(service: Service, model: ServedModel, query: schemas.SearchQuery
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)
 async def card(service: Service, model: ServedModel) -> Document:
     """What the model is, what it was trained on, and how good it is by which protocol."""
-    return model.model_card
+    other = service.compared
+    return model.model_card if other is None else {**model.model_card, "compared_version": other.version}
 
 
 @_route("GET", "/livez", "operation", "Alive", schemas.StatusAnswer, responses=None)
@@ -290,7 +297,7 @@ _TEXT = {"response_class": Response, "responses": {200: {"content": {"text/plain
 async def metrics(service: Service) -> Response:
     """Counters in Prometheus' text format."""
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Cache-Control": "no-store"}
-    return Response(generate_latest(service.metrics.registry), headers=headers)
+    return Response(service.metrics.text(), headers=headers)
 
 
 @_route("POST", "/v1/admin/reload", "operation", "Reload the model", schemas.ReloadAnswer, 403, 409)
@@ -300,11 +307,11 @@ async def reload(service: Service) -> Document:
         raise ApiError(409, "reload_running", "a run is being loaded", {"Retry-After": "1"})
     previous = service.current
     try:
-        model = await service.loads.submit(None)
+        version = await service.loads.submit(None)
     except Exception:  # logged where it happened, with the path that must not be shown here
         message = "the run could not be loaded and the previous model continues; see the log"
         raise ApiError(409, "reload_failed", message) from None
-    return {"model_version": model.version, "previous_version": None if previous is None else previous.version}
+    return {"model_version": version, "previous_version": None if previous is None else previous.version}
 
 
 @_route("GET", "/", "operation", "Page", None, include_in_schema=False)

@@ -318,6 +318,7 @@ ModelAnswer = _model(
     blend=(_Blend | None, None),
     attributes=(dict[str, str] | None, None),
     cold_items=(int | None, None),
+    compared_version=(Annotated[str | None, Field(description="Of the model at /v1/compare, if there is one.")], None),
 )
 ReloadAnswer = _model("ReloadAnswer", "The model that answers from now on.", _Answer, previous_version=str | None)
 StatusAnswer = _model("StatusAnswer", "The state of the service.", status=Annotated[str, Field(examples=["ok"])])

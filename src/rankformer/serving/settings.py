@@ -71,6 +71,8 @@ class ServiceSettings(Settings):
     """File with titles and attributes of items, in place of those in the run; read at each load."""
     item_sets: dict[str, Path] = Field(default={})
     """Files of item ids by the name that expressions know them by, as a boolean attribute; read at each load."""
+    compare: Path | None = None
+    """Another run, whose lists the page shows beside those of the first; read at each load."""
     where: str | None = None
     """Expression over attributes that every list meets, whatever a request asks for."""
 
