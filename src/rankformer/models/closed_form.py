@@ -11,7 +11,7 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
 from rankformer.scoring.base import Scorer
 from rankformer.settings import ModelSettings
-from rankformer.training.context import FitContext
+from rankformer.training.context import FitContext, WarmStart
 
 
 class ClosedFormSettings(ModelSettings):
@@ -46,10 +46,15 @@ class ClosedFormModel(Model):
     def solve(self, graph: BipartiteGraph) -> Scorer:
         """Return what the method makes of the training interactions."""
 
+    def solve_from(self, graph: BipartiteGraph, warm: WarmStart) -> Scorer:
+        """Return the same, given what an earlier fit found; a method that iterates starts there."""
+        del warm
+        return self.solve(graph)
+
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         started = time.perf_counter()
         try:
-            scorer = self.solve(graph)
+            scorer = self.solve(graph) if context.warm is None else self.solve_from(graph, context.warm)
             solved = scorer.is_finite()
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             solved = False

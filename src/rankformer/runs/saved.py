@@ -176,7 +176,7 @@ def _write_files(folder: Path, run: Run) -> None:
         **{name: getattr(run, name) for name in _SAID},
         **({"refit": run.refit} if run.refit else {}),
         **({"warm_metrics": run.warm_metrics} if run.warm_metrics else {}),
-        "data": {**run.data, "history": recommender.history.name},
+        "data": {**run.data, "history": recommender.history.name, "counted_at": recommender.history.counted_at},
         "scorer": recommender.scorer.metadata(),
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in files},
     }
@@ -218,6 +218,8 @@ def load_run(folder: Path) -> Run:
         }
         labels, weights = _checked(extra, "part", np.int8, 3), _weights_of(pairs_table)
         described: dict[str, Any] = {"item_titles": titles, "name": name, "labels": labels, "weights": weights}
+        counted_at = manifest["data"].get("counted_at")
+        described["counted_at"] = float(counted_at) if isinstance(counted_at, int | float) else None
         whole = Interactions(users, chosen, user_ids, item_ids, **described)
         fitted = _checked(extra, "fitted", np.bool_, 2)
         history = whole if fitted is None else whole.rows(fitted)
