@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ def drifting_days(seed: int, users: int = 4000, items: int = 2500, past: int = 3
     """Return a past and six days of a shop whose tastes and fashions move, with new users and items every day.
 
     User u takes, on about every fourth day, one to six items it does not have, by 2 x_u . y_i + p_i(day) and Gumbel
-    noise. Tastes x_u (8 numbers) turn a little every day; an item appears on a day, is popular at first and fades to its
-    own level within weeks. A third of the users and items are there from the start, the others come one by one.
+    noise. Tastes x_u (8 numbers) turn a little every day; an item appears on a day, is popular at first and fades to
+    its own level within weeks. A third of the users and items are there from the start, the others come one by one.
     """
     random, days = np.random.default_rng(seed), past + DAYS + 1
     tastes, traits = random.normal(size=(users, 8)) / 8**0.5, random.normal(size=(items, 8))
@@ -83,7 +84,7 @@ def follow(stream: str, model: str, seed: int, settings: dict[str, Any]) -> dict
     chosen = model_class(model)(seed=seed, **settings).fit(parts.train, parts.valid, verbose=False)
     updated = chosen.refitted(past, verbose=False)
     rows = []
-    for day, later in zip(days, days[1:], strict=False):
+    for day, later in pairwise(days):
         before = updated.recommender
         updated, update_seconds = timed(lambda model=updated, day=day: model.updated(day, verbose=False))
         log = updated.recommender.history

@@ -59,6 +59,9 @@ def serve(
     where: Annotated[
         str | None, typer.Option(metavar="EXPR", help="List only items that meet this, whatever a request asks for.")
     ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Take events (POST /v1/events) and keep them in this folder.")
+    ] = None,
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", metavar="", help="Log each request to stderr.")
     ] = True,
@@ -72,6 +75,7 @@ def serve(
 
     Examples:
     rankformer serve runs/demo
+    rankformer serve runs/shop --journal runs/events
     rankformer serve runs/shop --item-set available=stock.txt --where available
     RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
     """
@@ -97,6 +101,7 @@ def serve(
         items=items,
         item_sets=dict(map(_named_file, item_set or ())),
         where=where,
+        journal=journal,
     )
     tokens = Tokens.from_environment()
     check_address(host, tokens)

@@ -103,7 +103,7 @@ class IdMap:
                     raise pa.ArrowInvalid
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 raise DataError(
-                    f"{kind} ids are {self.ids.type} in the model and {other.ids.type} in the new interactions, such as "
+                    f"{kind} ids are {self.ids.type} in the model and {other.ids.type} in the new log, such as "
                     f"{str(other.ids[0])[:60]!r}; write them as in the log of the model"
                 ) from None
         new = ids.filter(pc.invert(pc.is_in(ids, value_set=self.ids)))

@@ -320,7 +320,9 @@ class Interactions:
             first = np.full(len(item_ids), -1)
             first[items_of] = np.arange(len(items_of))
             known, found = (
-                pa.nulls(len(log.item_ids), pa.string()) if log.item_titles is None else log.item_titles.cast(pa.string())
+                pa.nulls(len(log.item_ids), pa.string())
+                if log.item_titles is None
+                else log.item_titles.cast(pa.string())
                 for log in (self, new)
             )
             known = pa.concat_arrays([known, pa.nulls(len(item_ids) - len(known), pa.string())])

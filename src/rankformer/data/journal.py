@@ -100,7 +100,9 @@ class JournalWriter:
         data = b"".join(lines)
         with self._lock:
             if sum(path.stat().st_size for path in segments(self.folder)) + len(data) > self.max_bytes:
-                raise JournalFullError(f"the journal holds its most, {self.max_bytes:,} bytes; update the run and prune it")
+                raise JournalFullError(
+                    f"the journal holds its most, {self.max_bytes:,} bytes; update the run and prune it"
+                )
             try:
                 segment = self._open()
                 view = memoryview(data)

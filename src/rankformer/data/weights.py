@@ -79,7 +79,9 @@ def joined_weights(old: "Interactions", new: "Interactions") -> tuple[NDArray[np
     then = old.counted_at if old.half_life is None or old.times is None else float(old.times.max(initial=0))
     if (then is None) != (new.half_life is None):
         here, there = ("old", "new") if new.half_life is None else ("new", "old")
-        raise DataError(f"weights decay with age in the {here} interactions and not in the {there} ones; decay both alike")
+        raise DataError(
+            f"weights decay with age in the {here} interactions and not in the {there} ones; decay both alike"
+        )
     both = [np.ones(len(log), np.float32) if log.confidence is None else log.confidence for log in (old, new)]
     if then is not None and new.times is not None and new.half_life is not None:
         now = float(new.times.max())

@@ -172,7 +172,7 @@ class Model(ABC):
         """
         return type(self)(**self.settings.model_dump()).fit(log, choices=self.choices(), **options)
 
-    def updated(self, new: Any, *, verbose: bool | None = None, on_event: Any = None, **columns: Any) -> Self:
+    def updated(self, *new: Any, verbose: bool | None = None, on_event: Any = None, **columns: Any) -> Self:
         """Return a model that has also learned from new interactions, in a fraction of the time of a fit.
 
         New users and items join. A method with an embedding table or factors continues from its own in a short
@@ -180,15 +180,18 @@ class Model(ABC):
         of items are kept. This model does not change.
 
         Args:
-            new: interactions since the last fit or update, as for `fit`, with ids as in the log of this model.
+            new: interactions since the last fit or update, as for `fit`, with ids as in the log of this model; one log
+                or several.
             verbose: as for `fit`.
             on_event: as for `fit`.
             **columns: as for `fit`.
         """
-        old, [new] = self.recommender, interactions_of([new], **columns)
-        log = old.history.extended(new)
+        old = self.recommender
+        log = old.history
+        for part in interactions_of(new, **columns):
+            log = log.extended(part if self.uses_weights else replace(part, weights=None, half_life=None))
         model = type(self)(**self.settings.model_dump())
-        if len(new):
+        if len(log) > len(old.history):
             warm = WarmStart(self.parameters(), old.scorer)
             model.fit(log, choices=self.choices(), warm=warm, verbose=verbose, on_event=on_event)
         else:
@@ -224,12 +227,15 @@ class Model(ABC):
     ) -> Recommendations:
         """Return top-k lists for raw user ids (all users by default), or for new users given by their histories.
 
-        See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
+        With `extend=True` the names of the histories are user ids, and the items are new ones of theirs. See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
         """
         if histories is None:
             return self.recommender.recommend(users, k, **options)
         if users is not None:
-            raise ConfigError("users and histories cannot be given together; call recommend once for each")
+            raise ConfigError(
+                "users and histories cannot be given together; histories={user: new items} with extend=True is "
+                "for known users who have new items"
+            )
         return self.recommender.recommend_histories(histories, k, **options)
 
     def explain(self, user: Any = None, item: Any = None, *, history: Sequence[Any] | None = None) -> Explanation:
@@ -274,6 +280,7 @@ class Model(ABC):
         evaluation: Any = None,
         known: TrainingData | None = None,
         refit: dict[str, Any] | None = None,
+        update: dict[str, Any] | None = None,
     ) -> None:
         """Write the fitted model as a run folder, and remove the checkpoint of its training from it.
 
@@ -283,6 +290,7 @@ class Model(ABC):
             evaluation: an `Evaluation` of the test part, for the manifest.
             known: every known interaction, which lists leave out; what was fitted by default.
             refit: for a model that was refitted, what on; `evaluation` is then of the model before that.
+            update: for a model that was updated, from what and by what: see `rankformer.runs.sequence.update_run`.
         """
         run = Run(
             model=self.name,
@@ -297,6 +305,7 @@ class Model(ABC):
             protocol=evaluation.protocol.to_dict() if evaluation else {},
             lists=evaluation.lists if evaluation else None,
             refit=refit,
+            update=update,
         )
         save_run(Path(folder), run)
 

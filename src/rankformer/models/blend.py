@@ -327,9 +327,7 @@ class _Work:
         [scorer] = [each.scorer for each in blend.members if each.name == label]
         return WarmStart(parameters.group(f"{at}."), scorer)
 
-    def fit(
-        self, trial: Trial, choices: Mapping[str, Any] | None = None, warm: WarmStart | None = None
-    ) -> None:
+    def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None, warm: WarmStart | None = None) -> None:
         """Fit a trial and note what came out of it."""
         started, events, resume = time.perf_counter(), list[Event](), None
         model = self.blend.member(trial.member, **trial.settings)

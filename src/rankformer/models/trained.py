@@ -18,7 +18,6 @@ from rankformer.training.network import Network
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import train
 
-
 UPDATE_EPOCHS = 0.1  # of the epochs that validation chose, when a fit continues an earlier one
 UPDATE_LEARNING_RATE = 0.1  # of the learning rate, which then falls by cosine decay
 

@@ -61,6 +61,9 @@ class Learner(Protocol):
     @property
     def refitted(self) -> Callable[..., Any]: ...
 
+    @property
+    def updated(self) -> Callable[..., Any]: ...
+
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None: ...
 
 
