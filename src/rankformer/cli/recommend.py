@@ -50,8 +50,9 @@ def recommend(
     """List the items that RUN ranks highest for users.
 
     Say for whom in exactly one way: --user, --history, --users or --all; --history with one --user adds items to what
-    is known of that user. Ids are those of the training data, whatever their type; within --history a comma that belongs to an id is doubled. A user without an interaction that the model
-    was fitted on gets the most popular items, and a note says so; so does an unknown one with --fallback popularity.
+    is known of that user. Ids are those of the training data, whatever their type; within --history a comma that
+    belongs to an id is doubled. A user without an interaction that the model was fitted on gets the most popular items,
+    and a note says so; so does an unknown one with --fallback popularity.
     Runs that were trained with --items show and filter by the attributes of items.
 
     Examples:

@@ -3,10 +3,10 @@
     FOLDER/NUMBER-NAME.journal     a segment; one process appends to it, any number of processes read it
     CRC32 {"user": .., "item": .., "time": ..}     an event, one per line; CRC32 in hexadecimal, of the JSON
 
-An event is acknowledged once its bytes are on disk (fsync). A segment is never opened for writing again: after a crash a
-process begins another one, so that what a kill cut off stays the last line of a segment and is ignored. Nothing marks
-events as used. A run says how far it has learned each segment (its position, in bytes), and that is saved with the run in
-one step: whatever is killed, an event is in a run or after its positions, never both and never neither.
+An event is acknowledged once its bytes are on disk (fsync). A segment is never opened for writing again: after a crash
+a process begins another one, so that what a kill cut off stays the last line of a segment and is ignored. Nothing marks
+events as used. A run says how far it has learned each segment (its position, in bytes), and that is saved with the run
+in one step: whatever is killed, an event is in a run or after its positions, never both and never neither.
 """
 
 import json

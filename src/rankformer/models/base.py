@@ -200,7 +200,9 @@ class Model(ABC):
         model.log = self.log
         fitted = model.recommender.history
         rest = old.known.rows(np.arange(len(old.history), len(old.known)))  # known, and not fitted
-        pairs = {name: np.concatenate([getattr(part, name) for part in (fitted, rest)]) for name in ("users", "items")}
+        pairs: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in (fitted, rest)]) for name in ("users", "items")
+        }
         known = replace(fitted, **pairs, weights=None) if len(rest) else fitted
         model._recommender = replace(model.recommender, known=known)
         return model if old.items is None else model.use_items(old.items)

@@ -19,7 +19,7 @@ from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import train
 
 UPDATE_EPOCHS = 0.1  # of the epochs that validation chose, when a fit continues an earlier one
-UPDATE_LEARNING_RATE = 0.1  # of the learning rate, which then falls by cosine decay
+UPDATE_LEARNING_RATE = 0.3  # of the learning rate, which then falls by cosine decay
 
 
 class TrainedModel(Model):

@@ -177,7 +177,7 @@ def update_run(
         "items": log.num_items - len(old.item_ids),
         "seconds": seconds,
         "measured": last["measured"] if "measured" in last else own,
-        "journal": dict(last.get("journal", {}) if journal is None else journal),
+        "journal": last.get("journal", {}) if journal is None else dict(journal),
     }
     if count:
         with stage("measuring the parent on what is new"):

@@ -17,7 +17,7 @@ Added = dict[int, float]  # weight of each item of the catalogue that a user has
 
 
 class RecentEvents:
-    """The events after a run's positions in the journal; whatever any process has appended is seen by the next answer."""
+    """The events after a run's positions in the journal; an answer sees whatever any process has appended."""
 
     def __init__(
         self, reader: JournalReader, users: IdIndex, items: IdIndex, weights: Mapping[str, float] | None
@@ -66,7 +66,7 @@ class RecentEvents:
         if self._weight(entry.event) is None:
             known = ", ".join(sorted(self._weights or ()))
             raise invalid(f"{where}.event: expected one of {known}")
-        return Event(*ids, _microseconds(entry.time, where), entry.event, entry.weight)
+        return Event(ids[0], ids[1], _microseconds(entry.time, where), entry.event, entry.weight)
 
 
 def _microseconds(text: str | None, where: str) -> int:
