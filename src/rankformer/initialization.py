@@ -6,8 +6,8 @@
     spectral         leading singular vectors of D_u^-1/2 A D_i^-1/2, entries of size 0.1
     least-squares    weighted least-squares factors of A, each side scaled to a given size
 
-The first three need no data and are drawn by `random_table`; `initialize_` sets the other two. `grow_` continues from the
-table of an earlier fit.
+The first three need no data and are drawn by `random_table`; `initialize_` sets the other two. `grow_` continues from
+the table of an earlier fit.
 """
 
 import math

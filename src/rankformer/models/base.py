@@ -229,7 +229,8 @@ class Model(ABC):
     ) -> Recommendations:
         """Return top-k lists for raw user ids (all users by default), or for new users given by their histories.
 
-        With `extend=True` the names of the histories are user ids, and the items are new ones of theirs. See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
+        With `extend=True` the names of the histories are user ids, and the items are new ones of theirs.
+        See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
         """
         if histories is None:
             return self.recommender.recommend(users, k, **options)
