@@ -67,7 +67,8 @@ def test_grown_tables_keep_old_rows_and_reach_new_ones():
     graph = BipartiteGraph.from_interactions(Interactions.from_indices([0, 1, 2, 2], [0, 1, 1, 2], 4, 3))
     old, table = torch.arange(1.0, 9.0).reshape(4, 2), torch.full((7, 2), 0.5)
     grow_(table, old, 2, graph)  # users 0, 1 and items 0, 1 are known
-    assert torch.equal(table[:2], old[:2]) and torch.equal(table[4:6], old[2:])
+    assert torch.equal(table[:2], old[:2])
+    assert torch.equal(table[4:6], old[2:])
     direction = old[3] / old[3].norm()
     lengths = old.norm(dim=1)
     assert torch.allclose(table[2], direction * lengths[:2].mean())  # user 2 has item 1
