@@ -36,8 +36,9 @@ def test_an_update_joins_what_is_new_and_leaves_the_run(cli, run, tmp_path):
     assert len(new.recommender.history) == len(old.recommender.history) + 4
     assert cli("recommend", tmp_path / "two", "--user", "fresh").code == 0
     assert "--data" in cli("evaluate", tmp_path / "two").error
-    third = cli("update", tmp_path / "two", "--with", tmp_path / "new.csv", "--out", tmp_path / "three", "--json").json
-    assert third["update"]["measured"] == said["measured"]
+    third = cli("update", tmp_path / "two", "--with", tmp_path / "new.csv", "--out", tmp_path / "three", "--json")
+    assert third.code == 0, third.err
+    assert third.json["update"]["measured"] == said["measured"]
 
 
 def test_the_journal_is_learned_once(cli, run, tmp_path):

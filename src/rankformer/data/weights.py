@@ -82,7 +82,7 @@ def joined_weights(old: "Interactions", new: "Interactions") -> tuple[NDArray[np
         raise DataError(
             f"weights decay with age in the {here} interactions and not in the {there} ones; decay both alike"
         )
-    both = [np.ones(len(log), np.float32) if log.confidence is None else log.confidence for log in (old, new)]
+    both = [np.ones(len(log), np.float32) if log.confidence is None else log.confidence.copy() for log in (old, new)]
     if then is not None and new.times is not None and new.half_life is not None:
         now = float(new.times.max())
         unit = (_per_second(then) or 1.0) / (_per_second(now) or 1.0)

@@ -188,7 +188,7 @@ class Model(ABC):
         """
         old = self.recommender
         log = old.history
-        for part in interactions_of(new, **columns):
+        for part in filter(len, interactions_of(new, **columns)):
             log = log.extended(part if self.uses_weights else replace(part, weights=None, half_life=None))
         model = type(self)(**self.settings.model_dump())
         if len(log) > len(old.history):

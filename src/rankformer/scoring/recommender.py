@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import isfinite
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -228,12 +228,12 @@ class Recommender:
             histories = Histories.from_lists(histories)
         count, catalogue = histories.num_users, len(self.catalogue)
         folded = self._with_history(histories, users, self.history, self._fitted_by_user)
-        everyone, empty, scorer = torch.arange(count), folded.sizes == 0, cast(ScoreMatrix, None)
+        everyone, empty = torch.arange(count), folded.sizes == 0
+        indices = torch.tensor([-1] * count if users is None else users)
+        scorer: ScoreMatrix = _Rows(self.scorer, indices.clamp(min=0))
         if strict or self.can_fold_in:
             scorer = self.scorer.for_histories(folded)
         else:
-            indices = torch.tensor(users or [-1] * count)
-            scorer = _Rows(self.scorer, indices.clamp(min=0))
             empty = (indices < 0) | torch.from_numpy(self.cold)[indices.clamp(min=0)]
         seen = None
         if not options.include_seen:
