@@ -179,9 +179,13 @@ def update_run(
         "measured": last.get("measured", own),
         "journal": last.get("journal", {}) if journal is None else dict(journal),
     }
-    if count:
+    new_rows = np.arange(len(old.history), len(log))
+    users, chosen = log.users[new_rows], log.items[new_rows]
+    is_old = (users < len(old.user_ids)) & (chosen < len(old.item_ids))
+    is_old[is_old] = old.seen.contains(users[is_old], chosen[is_old])  # which lists leave out
+    if not is_old.all():
         with stage("measuring the parent on what is new"):
-            later = log.rows(np.arange(len(old.history), len(log)), "new interactions")
+            later = log.rows(new_rows[~is_old], "new interactions")
             found = evaluate(old, later, mask="known", seed=model.settings.seed)
         said["before"] = {"metrics": found.metrics, "protocol": found.protocol.to_dict()}
     if items is not None:
