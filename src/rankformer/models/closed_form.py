@@ -65,20 +65,20 @@ class ClosedFormModel(Model):
         scorer, open_settings = None, self.ladder.keys() - self.settings.model_fields_set
         if self.settings.tune and open_settings and context.validate is not None:
             scorer = self._tuned(graph, context.validate, record)
-        scorer = scorer or self.solve_finite(graph)
+        scorer = scorer or self.solve_finite(graph, context.warm)
         record(event="solved")
         if context.validate is not None:
             record(event="validation", epoch=1, **context.validate(scorer), best=True)
         return scorer
 
-    def solve_finite(self, graph: BipartiteGraph) -> Scorer:
-        """Return what `solve` does.
+    def solve_finite(self, graph: BipartiteGraph, warm: WarmStart | None = None) -> Scorer:
+        """Return what `solve` does, or `solve_from` where there is an earlier fit.
 
         Raises:
             TrainingError: it is not finite.
         """
         try:
-            scorer = self.solve(graph) if context.warm is None else self.solve_from(graph, context.warm)
+            scorer = self.solve(graph) if warm is None else self.solve_from(graph, warm)
             solved = scorer.is_finite()
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             solved = False
