@@ -165,8 +165,9 @@ def test_nothing_acknowledged_is_lost_on_a_kill(run_folder, tmp_path, journal):
                 listed = client.get("/v1/recommend/someone?k=80").json()["items"]
                 assert not set(acknowledged) & {entry["item_id"] for entry in listed}
                 killer = threading.Timer(float(rng.uniform(0, 0.03)), os.kill, (child, signal.SIGKILL))
-                killer.start()
                 for step in range(1000):
+                    if step == 3:  # three are acknowledged for sure, and more are on their way
+                        killer.start()
                     sent.append(f"i{(number * 7 + step) % 70}")
                     try:
                         answer = client.post("/v1/events", json={"events": [{"user": "someone", "item": sent[-1]}]})
@@ -177,7 +178,7 @@ def test_nothing_acknowledged_is_lost_on_a_kill(run_folder, tmp_path, journal):
                 killer.join()
         servers.stdin.close()
     kept = Counter(event.item for event in JournalReader(journal).new_events())
-    assert acknowledged
+    assert len(acknowledged) >= 60
     assert Counter(acknowledged) <= kept <= Counter(sent)  # what was cut off before its answer may be there or not
 
 
