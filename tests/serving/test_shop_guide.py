@@ -15,7 +15,11 @@ import pytest
 
 from rankformer.runs.saved import load_run
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "shop.md").read_text(encoding="utf-8")
+from .clients import free_port
+
+PORT = free_port()
+GUIDE = (Path(__file__).parents[2] / "docs" / "shop.md").read_text(encoding="utf-8").replace("8765", str(PORT))
+URL = f"http://127.0.0.1:{PORT}"
 KINDS = ("view", "cart", "purchase")
 
 
@@ -63,7 +67,7 @@ def test_the_guide(shop, tmp_path):
             assert server.poll() is None, Path("serve.log").read_text()
             assert time.monotonic() < deadline
             try:
-                before = httpx.get("http://127.0.0.1:8765/readyz")
+                before = httpx.get(f"{URL}/readyz")
                 if before.status_code == 200:
                     break
             except httpx.TransportError:
@@ -73,10 +77,10 @@ def test_the_guide(shop, tmp_path):
         for command in night:
             subprocess.run(run(command), check=True)
         server.send_signal(signal.SIGHUP)
-        while httpx.get("http://127.0.0.1:8765/readyz").json() == before.json():
+        while httpx.get(f"{URL}/readyz").json() == before.json():
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        listed = httpx.get("http://127.0.0.1:8765/v1/recommend/new visitor?k=100").json()
+        listed = httpx.get(f"{URL}/v1/recommend/new visitor?k=100").json()
         assert listed["fallback"] is None
         assert {entry["item_id"] for entry in listed["items"]} <= set(range(101, 109))
     finally:

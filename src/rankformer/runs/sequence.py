@@ -150,7 +150,7 @@ def update_run(
     """Let a model learn new interactions and save it as another run; return what the manifest says of the update.
 
     That is: the SHA-256 of the parent's manifest (`parent`); how many interactions, users and items are new; how the
-    parent's lists do on the new interactions, before these are learned (`before`, with its protocol); the run whose
+    parent's lists do on the new interactions of its users, before these are learned (`before`, with its protocol); the run whose
     test part was measured last, with those metrics (`measured`); and the positions in the journal (`journal`).
 
     Args:
@@ -180,12 +180,12 @@ def update_run(
         "journal": last.get("journal", {}) if journal is None else dict(journal),
     }
     new_rows = np.arange(len(old.history), len(log))
-    users, chosen = log.users[new_rows], log.items[new_rows]
-    is_old = (users < len(old.user_ids)) & (chosen < len(old.item_ids))
-    is_old[is_old] = old.seen.contains(users[is_old], chosen[is_old])  # which lists leave out
-    if not is_old.all():
+    hittable = log.users[new_rows] < len(old.user_ids)  # of users that the parent knows, and not known already
+    known = hittable & (log.items[new_rows] < len(old.item_ids))
+    hittable[known] = ~old.seen.contains(log.users[new_rows[known]], log.items[new_rows[known]])
+    if hittable.any():
         with stage("measuring the parent on what is new"):
-            later = log.rows(new_rows[~is_old], "new interactions")
+            later = log.rows(new_rows[hittable], "new interactions")
             found = evaluate(old, later, mask="known", seed=model.settings.seed)
         said["before"] = {"metrics": found.metrics, "protocol": found.protocol.to_dict()}
     if items is not None:
