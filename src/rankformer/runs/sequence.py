@@ -150,8 +150,8 @@ def update_run(
     """Let a model learn new interactions and save it as another run; return what the manifest says of the update.
 
     That is: the SHA-256 of the parent's manifest (`parent`); how many interactions, users and items are new; how the
-    parent's lists do on the new interactions of its users, before these are learned (`before`, with its protocol); the run whose
-    test part was measured last, with those metrics (`measured`); and the positions in the journal (`journal`).
+    parent's lists do on the new interactions of its users, before these are learned (`before`, with its protocol); the
+    run whose test part was measured last, with those metrics (`measured`); and the positions in the journal (`journal`).
 
     Args:
         model: of the parent.
