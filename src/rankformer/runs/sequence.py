@@ -151,7 +151,7 @@ def update_run(
 
     That is: the SHA-256 of the parent's manifest (`parent`); how many interactions, users and items are new; how the
     parent's lists do on the new interactions of its users, before these are learned (`before`, with its protocol); the
-    run whose test part was measured last, with those metrics (`measured`); and the positions in the journal (`journal`).
+    run whose test part was measured last, with its metrics (`measured`); and the positions in the journal (`journal`).
 
     Args:
         model: of the parent.
