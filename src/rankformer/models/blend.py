@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -332,8 +332,8 @@ class _Work:
         """Return what member `at` of the fit to continue from learned, None without one."""
         if self.context.warm is None:
             return None
-        blend, parameters = self.context.warm.scorer, TrainingState(dict(self.context.warm.parameters), {})
-        assert isinstance(blend, BlendScorer)
+        blend = cast(BlendScorer, self.context.warm.scorer)
+        parameters = TrainingState(dict(self.context.warm.parameters), {})
         [scorer] = [each.scorer for each in blend.members if each.name == label]
         return WarmStart(parameters.group(f"{at}."), scorer)
 

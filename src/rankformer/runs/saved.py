@@ -171,6 +171,8 @@ def _write_files(folder: Path, run: Run) -> None:
     files = FILES if run.lists is None else (*FILES, EVALUATION)
     lines = "".join(json.dumps(event) + "\n" for event in run.log)
     write_bytes_atomic(folder / "log.jsonl", lines.encode())
+    counted_at = recommender.history.counted_at
+    counted = {} if counted_at is None else {"counted_at": counted_at}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -179,7 +181,7 @@ def _write_files(folder: Path, run: Run) -> None:
         **({"refit": run.refit} if run.refit else {}),
         **({"update": run.update} if run.update else {}),
         **({"warm_metrics": run.warm_metrics} if run.warm_metrics else {}),
-        "data": {**run.data, "history": recommender.history.name, "counted_at": recommender.history.counted_at},
+        "data": {**run.data, "history": recommender.history.name, **counted},
         "scorer": recommender.scorer.metadata(),
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in files},
     }

@@ -528,7 +528,7 @@ class Recommender:
             ConfigError: neither user nor history is given.
         """
         if (user is None and history is None) or item is None:
-            raise ConfigError("explain needs an item, and either a user or a history")
+            raise ConfigError("explain needs an item, and a user, a history or both")
         if not self.can_explain:
             self.scorer.contributions(Histories.of(np.zeros(0), np.zeros(0), 1), 0, None)  # raises, naming the reason
         asked: dict[str, Any] = {}
