@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -105,7 +105,7 @@ class Blend(Model):
     paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
     has_vectors = None
     uses_weights = True  # in the members that can use them
-    most_validation_users = 12_000  # validations are most of what a quick search takes
+    most_validation_users: ClassVar[int | None] = 12_000  # validations are most of what a quick search takes
     settings: BlendSettings
     search_space = {"tune": [True, False]}
 

@@ -191,7 +191,7 @@ def update_run(
     if items is not None:
         with stage("items"):
             final.use_items(items)
-    sizes = {"users": log.num_users, "items": log.num_items, "train_interactions": len(log)}
+    sizes: dict[str, Any] = {"users": log.num_users, "items": log.num_items, "train_interactions": len(log)}
     kept = {name: run.data[name] for name in ("source", "name") if name in run.data}
     with stage("saving"):
         final.save(folder, data={**kept, **sizes}, update=said)
