@@ -42,7 +42,7 @@ FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 # module where there is not one with its name; `data` is a group and registers its own.
 MODULES = {
     "Start": ("demo", "data", "models"),
-    "Train": ("plan", "train", "tune", "evaluate", "compare"),
+    "Train": ("plan", "train", "update", "tune", "evaluate", "compare"),
     "Use a trained model": ("recommend", "serve", "export"),
     "Research": ("reproduce",),
 }

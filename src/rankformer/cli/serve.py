@@ -68,6 +68,9 @@ def serve(
     where: Annotated[
         str | None, option(metavar="EXPR", help="List only items that meet this, whatever a request asks for.")
     ] = None,
+    journal: Annotated[
+        Path | None, option("FOLDER", "Take events (POST /v1/events) and keep them in this folder.")
+    ] = None,
     access_log: Annotated[bool, option("", "Log each request to stderr.", "--access-log/--no-access-log")] = True,
     log_format: Annotated[LogFormat, option("text|json", "Log lines for people, or JSON.")] = LogFormat.TEXT,
     pid_file: Annotated[Path | None, option("FILE", "Keep the process id in this file while the service runs.")] = None,
@@ -84,6 +87,7 @@ def serve(
 
     Examples:
     rankformer serve runs/demo
+    rankformer serve runs/shop --journal runs/events
     rankformer serve runs/shop --item-set available=stock.txt --where available
     rankformer serve runs/new --compare runs/old
     RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
@@ -111,6 +115,7 @@ def serve(
         items=items,
         item_sets=dict(map(_named_file, item_set or ())),
         where=where,
+        journal=journal,
     )
     tokens = Tokens.from_environment()
     check_address(host, tokens)

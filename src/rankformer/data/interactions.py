@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
@@ -18,7 +19,7 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.location import read_logs
 from rankformer.data.readers.base import ROLES, RawTable, ReadOptions
 from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
-from rankformer.data.weights import decay, half_life_of
+from rankformer.data.weights import decay, half_life_of, joined_weights
 from rankformer.errors import ConfigError, DataError
 
 
@@ -40,6 +41,7 @@ class Interactions:
         labels: (E,) int8 part of each interaction, 0 train, 1 valid and 2 test, if the log is already split, or None.
         item_titles: a readable title per item, aligned with item_ids (null where unknown), or None.
         name: what to call this data in reports, for example "epinions/train".
+        counted_at: when weights that decay with age were counted, in the unit that `times` had; None without decay.
     """
 
     users: NDArray[np.int32]
@@ -52,6 +54,7 @@ class Interactions:
     name: str = "interactions"
     labels: Labels | None = None
     half_life: float | None = None
+    counted_at: float | None = None
 
     def __post_init__(self) -> None:
         size = len(self.users)
@@ -298,6 +301,41 @@ class Interactions:
             user_ids=IdMap(self.user_ids.take(used_users)),
             item_ids=IdMap(self.item_ids.take(used_items)),
             item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(used_items)),
+        )
+
+    def extended(self, new: "Interactions") -> "Interactions":
+        """Return these interactions followed by new ones; known ids keep their indices and new ids follow them.
+
+        Weights are then those of `confidence`, at the time of the newest interaction: what was counted before has
+        become older.
+
+        Raises:
+            DataError: ids are of different kinds, or weights decay with age in one of the two alone.
+        """
+        user_ids, users_of = self.user_ids.extended(new.user_ids, "user")
+        item_ids, items_of = self.item_ids.extended(new.item_ids, "item")
+        weights, counted_at = joined_weights(self, new) if len(new) else (self.confidence, self.counted_at)
+        titles = None
+        if self.item_titles is not None or new.item_titles is not None:
+            first = np.full(len(item_ids), -1)
+            first[items_of] = np.arange(len(items_of))
+            known, found = (
+                pa.nulls(len(log.item_ids), pa.string())
+                if log.item_titles is None
+                else log.item_titles.cast(pa.string())
+                for log in (self, new)
+            )
+            known = pa.concat_arrays([known, pa.nulls(len(item_ids) - len(known), pa.string())])
+            titles = pc.coalesce(known, found.take(pa.array(first, mask=first < 0)))
+        return Interactions(
+            np.concatenate([self.users, users_of[new.users].astype(np.int32)]),
+            np.concatenate([self.items, items_of[new.items].astype(np.int32)]),
+            user_ids,
+            item_ids,
+            weights=weights,
+            item_titles=titles,
+            name=self.name,
+            counted_at=counted_at,
         )
 
     def drop_duplicates(self) -> "Interactions":

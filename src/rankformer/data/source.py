@@ -21,6 +21,11 @@ from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
 
 SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
+# What interactions that follow a log share with it.
+NEW_SETTINGS = (
+    *(*ROLES, "event_weights", "half_life", "header", "delimiter", "encoding", "time_format", "on_bad_row"),
+    *("duplicates", "min_weight"),
+)
 
 
 def _path_text(value: Any) -> Any:
@@ -147,6 +152,11 @@ class DataSource(ReadOptions):
         """Return one log as the test part, beside empty ones."""
         log = self.load_log()
         return Parts.of(log, np.full(len(log), 2, dtype=np.int8))
+
+    def for_new(self, source: str, **changes: Any) -> "DataSource":
+        """Return how to read interactions that follow these: columns, weights and decay are the same unless changed."""
+        kept = {name: value for name in NEW_SETTINGS if (value := getattr(self, name)) is not None}
+        return DataSource(**{**kept, **changes, "source": source})
 
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""

@@ -35,6 +35,7 @@ from rankformer.serving.errors import (
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
+from rankformer.serving.recent import no_journal
 from rankformer.serving.service import Service
 
 _MAX_QUERY_FIELDS = 4096
@@ -45,6 +46,7 @@ _MEANINGS = {
     404: "The model does not know the id",
     408: "The body did not arrive in time",
     409: "The run could not be loaded, or one is being loaded; the previous model continues",
+    507: "The journal is full; nothing of the request was taken",
     413: "The body is too large",
     415: "The body is not application/json",
     421: "The service does not answer to the name it was called by",
@@ -111,10 +113,13 @@ def _answering(handler: Callable[..., Any], service: Service, is_compared: bool)
             annotation = Annotated[models[name], Query()] if name == "query" else models[name]
         parameters[name] = parameter.replace(annotation=annotation)
 
+    def read_body(body: bytes) -> BaseModel:
+        with _validating():
+            return models["body"].model_validate_json(body)
+
     def from_body(body: bytes, arguments: Document, named: Document) -> bytes:
         """Return the answer to a body, in a thread: reading, look-ups and writing all grow with it."""
-        with _validating():
-            arguments["body"] = models["body"].model_validate_json(body)
+        arguments["body"] = read_body(body)
         return long_json_bytes({**handler(service, **arguments), **named})
 
     @wraps(handler)
@@ -134,8 +139,12 @@ def _answering(handler: Callable[..., Any], service: Service, is_compared: bool)
                     arguments[kind] = indices[0] if indices else text
                 else:
                     arguments[kind] = service.known(kind, ids.find_text, text)
-        if "body" in models:
-            document: Any = await service.run(from_body, scope["body"], arguments, named)
+        document: Any
+        if "body" in models and inspect.iscoroutinefunction(handler):
+            arguments["body"] = await service.run(read_body, scope["body"])
+            document = {**await handler(service, **arguments), **named}
+        elif "body" in models:
+            document = await service.run(from_body, scope["body"], arguments, named)
         else:
             document = await handler(service, **arguments)
             document = {**document, **named} if isinstance(document, dict) else document
@@ -179,10 +188,12 @@ async def recommend(service: Service, model: ServedModel, user: int | str, query
     `fallback=none` the answer is 404.
     """
     index, name = (-1, user) if isinstance(user, str) else (user, model.users.values[user])
-    fallback = model.fallback(index)
+    added = model.added(model.users.parse(user) if isinstance(user, str) else user)
+    fallback = model.fallback(index, added)
     if fallback is not None and query.fallback == "none":
         raise unknown("user", name)
-    items = await service.users.submit((model, service.options(model.items.find_text, query)), index)
+    options = service.options(model.items.find_text, query)
+    items = await service.users.submit((model, options), (index, added))
     return {"user_id": name, "items": items, "fallback": fallback}
 
 
@@ -198,9 +209,14 @@ def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchReq
     found = [model.users.find(user) for user in body.users]
     service.metrics.unknown_ids.labels("user").inc(found.count(None))
     rows = [-1 if index is None else index for index in found]
-    fallbacks = [model.fallback(index) for index in rows]
+    adds = [
+        model.added(model.users.accepted(user) if index < 0 else index)
+        for user, index in zip(body.users, rows, strict=True)
+    ]
+    fallbacks = [model.fallback(index, added) for index, added in zip(rows, adds, strict=True)]
     has_list = [body.fallback != "none" or fallback is None for fallback in fallbacks]
-    lists = iter(model.lists([index for index, listed in zip(rows, has_list, strict=True) if listed], options))
+    asked = [(index, added) for index, added, listed in zip(rows, adds, has_list, strict=True) if listed]
+    lists = iter(model.current_lists(asked, options))
     results: list[Document] = [
         {"user_id": model.users.values[index] if index >= 0 else user, "items": next(lists), "fallback": fallback}
         if listed
@@ -212,12 +228,33 @@ def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchReq
 
 @_route("POST", "/v1/recommend:session", "lists", "A new user", schemas.SessionAnswer, 404, 429, 501)
 def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
-    """The list of someone who was not in the training data, from the items they have."""
+    """The list of someone who was not in the training data, from the items they have; or of a known `user` with these.
+
+    What the model and the journal know of the user then comes before the history, and is left out of the list too.
+    """
     options = service.options(model.items.find, body)
     known, missing = service.split("item", model.find_warm, body.history)
-    if not known and body.fallback == "none":
+    if body.user is None:
+        user, added = None, {}
+    else:
+        user = model.users.find(body.user)
+        added = model.added(model.users.accepted(body.user) if user is None else user)
+    index = -1 if user is None else user
+    if not known and model.fallback(index, added) and body.fallback == "none":
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return {**model.session(known, options), "unknown_items": missing}
+    return {**model.session(known, options, index, added), "unknown_items": missing}
+
+
+@_route("POST", "/v1/events", "lists", "New interactions", schemas.EventsAnswer, 429, 501, 507)
+async def events(service: Service, model: ServedModel, body: schemas.EventsRequest) -> Document:
+    """Appends interactions to the journal; when the answer comes they are on disk, and count in the next list.
+
+    They are left out of the user's lists and folded in, and the next `rankformer update` learns them.
+    """
+    if model.recent is None:
+        raise no_journal()
+    records = await service.run(model.recent.records, body.events)
+    return {"accepted": await service.events.submit(None, records)}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
@@ -230,10 +267,12 @@ async def similar(service: Service, model: ServedModel, item: int, query: schema
 @_route("GET", "/v1/explain/{user}/{item}", "reasons", "Explanation for a user", schemas.ExplainAnswer, 404, 429, 501)
 async def explain(service: Service, model: ServedModel, user: int, item: int) -> Document:
     """The contribution of each item of a user's history to the score of an item, largest first."""
-    if model.fallback(user) is not None and model.can["explain"]:
+    added = model.added(user)
+    if model.fallback(user, added) is not None and model.can["explain"]:
         message = "the model was fitted on no interaction of this user, who gets the most popular items"
         raise ApiError(404, "nothing_to_explain", message)
-    return await service.run(model.explain, item, user, None)
+    warm = [each for each in added if each < len(model.recommender.item_ids)]
+    return await service.run(model.explain, item, user, warm if warm and model.can["fold_in"] else None)
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
@@ -243,7 +282,7 @@ def explain_session(service: Service, model: ServedModel, body: schemas.ExplainS
     known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return model.explain(item, None, known)
+    return model.explain(item, None if body.user is None else service.known("user", model.users.find, body.user), known)
 
 
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)

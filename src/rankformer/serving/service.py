@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
+from rankformer.data.journal import Event, JournalFullError, JournalWriter
 from rankformer.errors import ConfigError
 from rankformer.scoring.filters import parse_rule
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving.batching import BatchQueue
 from rankformer.serving.errors import ApiError, invalid, unknown
 from rankformer.serving.model import Entry, ServedModel, load_served_model
+from rankformer.serving.recent import no_journal
 from rankformer.serving.schemas import RankingBody, SimilarQuery
 from rankformer.serving.settings import ServiceSettings
 
@@ -46,6 +48,7 @@ class Metrics:
         self.rejections = add(Counter, "rejections", "Requests rejected, to be retried later.", "reason")
         self.reloads = add(Counter, "reloads", "Attempts to load a model.", "outcome")
         self.restarts = add(Counter, "process_restarts", "Processes that ended unexpectedly and were started again.")
+        self.events = add(Counter, "events", "Events acknowledged.")
         self.batch_users = add(Histogram, "batch_users", "Users answered together.", buckets=_BATCHES)
         self.queue_length = add(Gauge, "queue_length", "Single users waiting to be answered.")
         self.model = add(Info, "model", "The model that answers.")
@@ -97,13 +100,18 @@ class Service:
             rejected=self.rejected,
         )
         self.users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
-            lambda key, users: key[0].lists(users, key[1]),
+            lambda key, asked: key[0].current_lists(asked, key[1]),
             threads=1 if settings.batching else settings.workers,
             batch_size=settings.batch_size if settings.batching else 1,
             queue_size=settings.queue_size,
             rejected=self.rejected,
             on_batch=self.metrics.batch_users.observe,
             retry_alone=True,
+        )
+        self.journal = None if settings.journal is None else JournalWriter(settings.journal, settings.max_journal_bytes)
+        # What arrives while bytes go to disk waits together, and takes one fsync.
+        self.events = BatchQueue[None, int](
+            self._append, threads=1, batch_size=_MANY, queue_size=settings.queue_size, rejected=self.rejected
         )
         self._calls = BatchQueue[Callable[[], Any], Any](
             lambda call, _: [call()],
@@ -117,7 +125,7 @@ class Service:
     async def close(self) -> None:
         """Reject whatever still comes, and load nothing any more."""
         self.stopping = True
-        for queue in (self.users, self._calls, self.loads):
+        for queue in (self.users, self._calls, self.loads, self.events):
             queue.close()
         for load in self._background:
             load.cancel()
@@ -164,6 +172,21 @@ class Service:
         self.metrics.model_loaded.set(model.loaded)
         logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
         return model.version
+
+    def _append(self, _: None, batches: Sequence[Sequence[Event]]) -> list[int]:
+        """Append the events of several requests to the journal; they are on disk when this returns."""
+        if self.journal is None:
+            raise no_journal()
+        try:
+            self.journal.append([event for events in batches for event in events])
+        except JournalFullError as error:
+            logger.error("%s", error)
+            raise ApiError(507, "journal_full", "the journal is full; nothing of this request was taken") from None
+        except OSError as error:
+            logger.error("the journal cannot be written: %s", error)
+            raise self.rejected(503, "journal_failed", "the journal cannot be written; send the events again") from None
+        self.metrics.events.inc(sum(map(len, batches)))
+        return [len(events) for events in batches]
 
     def rejected(self, status: int, code: str, message: str) -> ApiError:
         """Return the counted error for a request that may be repeated a little later."""

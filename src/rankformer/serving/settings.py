@@ -76,6 +76,13 @@ class ServiceSettings(Settings):
     where: str | None = None
     """Expression over attributes that every list meets, whatever a request asks for."""
 
+    journal: Path | None = None
+    """Folder for the events that callers send, beside the run; None takes none."""
+    max_events: int = Field(default=1000, ge=1)
+    """Most events in one request."""
+    max_journal_bytes: int = Field(default=2**28, ge=1)
+    """Most bytes in the journal; more events are refused until an update has learned and pruned it."""
+
     @property
     def max_json_values(self) -> int:
         """Most values in a JSON body: one per 16 bytes of the longest body, and as many as users and histories need.
