@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attack import damage, hostile, report, service, values, writers
+from attack import damage, hostile, report, service, soak, values, writers
 
 TOKEN = "admin-token-0123456789"
 ROOT = Path(__file__).parents[1]
@@ -118,7 +118,7 @@ class Attack:
     def soak(self) -> dict[str, Any]:
         """All of it against the service, for long."""
         with self._serving("soak") as (found, folder):
-            return service.soak(found, folder, 3600 * self.scale, TOKEN, self.seed)
+            return soak.soak(found, folder, 3600 * self.scale, TOKEN, self.seed, report.PICTURE)
 
     @contextmanager
     def _serving(self, name: str) -> Any:

@@ -10,6 +10,7 @@ from rankformer.files import write_bytes_atomic
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "attack" / "results.json"
 PAGE = ROOT / "docs" / "reliability.md"
+PICTURE = ROOT / "docs" / "soak.png"
 
 # What must be zero or empty, and what must stay below a bound.
 ZERO = {
@@ -25,7 +26,7 @@ ZERO = {
     "requests": ("5xx", "failed", "tracebacks"),
     "connections": ("failed", "tracebacks"),
     "swaps": ("failed swaps", "failed answers"),
-    "soak": ("failed",),
+    "soak": ("failed", "failed answers", "failed swaps", "damaged runs taken", "5xx to faults", "tracebacks"),
 }
 BELOW = {
     "folders": {"slowest s": 2.0},
