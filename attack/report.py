@@ -22,6 +22,9 @@ ZERO = {
     "folders": ("others",),
     "settings": ("unexpected",),
     "inputs": ("unexpected",),
+    "numerics": ("unexpected", "setting not named"),
+    "memory": ("unclear", "wrong", "served wrongly"),
+    "clock": ("different", "unexpected"),
     "bodies": ("5xx", "failed"),
     "requests": ("5xx", "failed", "tracebacks"),
     "connections": ("failed", "tracebacks"),
@@ -30,6 +33,7 @@ ZERO = {
 }
 BELOW = {
     "folders": {"slowest s": 2.0},
+    "inputs": {"slowest s": 2.0},
     "bodies": {"cpu ms": 100.0, "memory MB": 20.0, "p99 ms": 100.0},
     "requests": {"p99 ms": 100.0},
     "connections": {"p99 ms": 100.0},

@@ -105,7 +105,7 @@ def soak(service: Any, folder: Path, seconds: float, token: str, seed: int, pict
     return {
         **found,
         **{"seconds": round(time.monotonic() - started), "answers": len(answers), "failed answers": failed},
-        **{"swaps": len(harm.swaps), "failed swaps": harm.failed_swaps, "faults": dict(harm.counts)},
+        **{"swaps": len(harm.swaps), "failed swaps": harm.failed_swaps, "faults": harm.counts.total(), "kinds": dict(harm.counts)},
         **{"damaged runs taken": harm.taken, "5xx to faults": harm.broken, "memory MB": after},
         "growth %": 100 * (after / before - 1),
         "descriptors from": statistics.median(sample[2] for sample in early),
