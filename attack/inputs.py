@@ -166,7 +166,10 @@ def outcome(case: Case, folder: Path) -> str:
         kind, sign, rest = case.source.partition(":")
         source = f"{kind}:{place / rest}" if sign else str(place / case.source)
         with _limited():
-            DataSource(source=source, **case.options).load()
+            log = DataSource(source=source, **case.options).load().train
+        for column in (log.user_ids.ids, log.item_ids.ids, log.item_titles):
+            if column is not None:
+                column.validate(full=True)  # what is read can be used: strings are UTF-8
         return "read"
     except RankformerError as error:
         return "refused" if "\n" not in str(error) and len(str(error)) < 1500 else f"a message of {len(str(error))}"
