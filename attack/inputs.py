@@ -32,7 +32,22 @@ from rankformer.errors import RankformerError
 REGRESSIONS = Path(__file__).parents[1] / "tests" / "regressions" / "inputs"
 SECONDS = 20  # after which a reading counts as hanging
 PIECES = (
-    *(b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b'"', b'""', b"\n", b"\r", b"\r\n", b"\n\n", b",,", b";", b"|", b"\t", b"::"),
+    *(
+        b"\0",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b'"',
+        b'""',
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n",
+        b",,",
+        b";",
+        b"|",
+        b"\t",
+        b"::",
+    ),
     *(b"9" * 19, b"9" * 400, b"-1", b"nan", b"inf", b"1e999", b"1e308", b"0x1", b"007", b"+1", b"1_000", b"-"),
     *(b"\\ud800", b"{", b"[", b"]}", b"null", b"true", b'{"a":' * 60, b"\xe9", b"\x80", b"\xed\xa0\x80", b"\xf0\x9f"),
     *(b"2020-01-01", b"0000-00-00", b"9999-12-31 23:59:59", b"2020-01-01T00:00:00+99:99", b"292277026597", b"\xc2\xa0"),
@@ -77,9 +92,13 @@ def whole_cases() -> dict[str, Case]:
     text = "user,item,time,title,event\n" + "".join(f'{u},{i},{t},"Title, é {i}",buy\n' for u, i, t in rows)
     tabbed = "".join(f"{u}\t{i}\t{t}\n" for u, i, t in rows)
     objects = "".join(json.dumps({"user": u, "item": i, "time": t, "title": f"é {i}"}) + "\n" for u, i, t in rows)
-    dated = "user;item;time;weight\n" + "".join(f"{u};{i};{n % 28 + 1}.1.2020;1,5\n" for n, (u, i, _) in enumerate(rows))
+    dated = "user;item;time;weight\n" + "".join(
+        f"{u};{i};{n % 28 + 1}.1.2020;1,5\n" for n, (u, i, _) in enumerate(rows)
+    )
     reviews = "".join(json.dumps({"reviewerID": u, "asin": i, "overall": 5.0}) + "\n" for u, i, _ in rows)
-    yelp = "".join(json.dumps({"user_id": u, "business_id": i, "stars": 3, "date": "2020-01-01"}) + "\n" for u, i, _ in rows)
+    yelp = "".join(
+        json.dumps({"user_id": u, "business_id": i, "stars": 3, "date": "2020-01-01"}) + "\n" for u, i, _ in rows
+    )
     singles: dict[str, bytes] = {
         "log.csv": text.encode(),
         "western.csv": text.encode("cp1252"),
@@ -116,7 +135,9 @@ def whole_cases() -> dict[str, Case]:
     cases |= {name: Case(files, source) for name, (files, source) in folders.items()}
     cases["dated.csv"] = Case(cases["dated.csv"].files, "dated.csv", {"time_format": "%d.%m.%Y"})
     cases["amazon"] = Case({"reviews.json": reviews.encode()}, "reviews.json", {"format": "amazon"})
-    return cases | {name: Case(cases[name].files, cases[name].source, {"table": "log"}) for name in ("sqlite", "duckdb")}
+    return cases | {
+        name: Case(cases[name].files, cases[name].source, {"table": "log"}) for name in ("sqlite", "duckdb")
+    }
 
 
 def changed(rng: random.Random, case: Case) -> Case:
@@ -176,7 +197,9 @@ def outcome(case: Case, folder: Path) -> str:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        where = next((f for f in reversed(traceback.extract_tb(error.__traceback__)) if "rankformer" in f.filename), None)
+        where = next(
+            (f for f in reversed(traceback.extract_tb(error.__traceback__)) if "rankformer" in f.filename), None
+        )
         return f"{type(error).__name__} in {where.name if where else '?'}: {error}"[:160]
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -209,10 +232,14 @@ def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
     for name, case in cases.items():
         if (got := outcome(case, folder)) != "read":
             raise RuntimeError(f"{name} as it is: {got}")
-    weights = [0.2 if name in ("duckdb", "sqlite") else 1.0 for name in cases]  # which take longest to open
+    slow = {"duckdb": 0.02, "sqlite": 0.3, "parts": 0.3, "partitions": 0.3, "pattern": 0.3}  # to open, or several files
+    weights = [slow.get(name, 1.0) for name in cases]
+    deadline = time.monotonic() + float(os.environ.get("ATTACK_SECONDS", "inf"))
     corpus, covered = list(cases.values()), _Lines()
     for number in range(count):
-        guided = number % 4 == 0
+        if time.monotonic() > deadline:
+            break
+        guided = number % 8 == 0
         base = rng.choice(corpus) if guided else rng.choices(list(cases.values()), weights)[0]
         case = changed(rng, base)
         started = time.process_time()
@@ -226,8 +253,13 @@ def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
             kinds.setdefault(got.partition(":")[0], case)
     kept = [keep(kind, smallest(case, folder), folder) for kind, case in kinds.items()]
     return {
-        **{"inputs": count, "read": found["read"], "refused": found["refused"], "unexpected": kept},
-        **{"formats": len(cases), "found by coverage": len(corpus) - len(cases), "lines reached": len(covered.seen)},
+        "inputs": found.total(),
+        "read": found["read"],
+        "refused": found["refused"],
+        "unexpected": kept,
+        "formats": len(cases),
+        "found by coverage": len(corpus) - len(cases),
+        "lines reached": len(covered.seen),
         "slowest s": slowest,
     }
 
@@ -355,6 +387,6 @@ def _duckdb(rows: list[tuple[str, str, int]]) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         with duckdb.connect(f"{folder}/log.duckdb") as connection:
-            connection.execute("create table log (\"user\" varchar, item varchar, \"time\" bigint)")
+            connection.execute('create table log ("user" varchar, item varchar, "time" bigint)')
             connection.executemany("insert into log values (?, ?, ?)", rows)
         return Path(f"{folder}/log.duckdb").read_bytes()

@@ -7,22 +7,18 @@ clock is that of Python in the process, moved forth and back by years at every r
 import json
 import os
 import random
-import subprocess
+import resource
+import shutil
+import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
-ROOT = Path(__file__).parents[1]
-COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
-IMPORTS = "import torch, pyarrow.parquet, pyarrow.csv, scipy.sparse.linalg, rankformer.models.registry, rankformer.runs.saved"
-LIMITED = (
-    f"{IMPORTS}\nimport resource, sys\n"
-    "held = int(open('/proc/self/status').read().partition('VmSize:')[2].split()[0]) * 1024\n"
-    "resource.setrlimit(resource.RLIMIT_AS, (held + {bytes},) * 2)\n" + COMMAND
-)
+PATIENCE = 120  # seconds that a command may take
 JUMPING = (
     "import time, datetime, random\n"
     "jump = random.Random({seed}); real = time.time; true = datetime.datetime\n"
@@ -39,25 +35,25 @@ JUMPING = (
 def memory(folder: Path, count: int, seed: int) -> dict[str, Any]:
     """Read, train, save, load and answer under limits from almost nothing upwards; return what was unclear or wrong."""
     rng, found = random.Random(seed), {"limits": 0, "finished": 0, "refused": 0}
-    log, run = _log(folder / "log.csv"), folder / "run"
+    log, run = write_log(folder / "log.csv"), folder / "run"
     stages = {
         "read": ["data", "info", str(log), "--json"],
         "train and save": ["train", str(log), "--model", "ials", "--set", "iterations=2", "--json", "--out"],
         "train by steps": ["train", str(log), "--model", "lightgcn", "--set", "epochs=2", "--json", "--out"],
         "load and answer": ["recommend", str(run), "--all", "-k", "5", "--out"],
     }
-    done = _command(COMMAND, [*stages["train and save"], str(run)])
+    done = command([*stages["train and save"], str(run)])
     if done.returncode:
         raise RuntimeError(done.stderr)
     unclear, wrong = [], []
-    for stage, command in stages.items():
-        out = folder / "out.csv" if command[0] == "recommend" else folder / "out"
+    for stage, words in stages.items():
+        out = folder / "out.csv" if words[0] == "recommend" else folder / "out"
         place = [] if stage == "read" else [str(out)]
-        expected = _result(_command(COMMAND, [*command, *place]), out)
+        expected = _result(command([*words, *place]), out)
         for number in range(count):
-            megabytes = round(2 ** (1 + 9 * (number + rng.random()) / count))  # 2 MB to 1 GB
+            megabytes = round(2 ** (3 + 7 * (number + rng.random()) / count))  # 8 MB to 1 GB
             _remove(out)
-            done = _command(LIMITED.format(bytes=megabytes << 20), [*command, *place])
+            done = command([*words, *place], megabytes)
             found["limits"] += 1
             got = f"{stage} with {megabytes} MB: exit {done.returncode}, {done.stderr[-300:]!r}"
             if done.returncode == 0:
@@ -75,8 +71,6 @@ def memory(folder: Path, count: int, seed: int) -> dict[str, Any]:
 
 def _served(folder: Path, run: Path, count: int) -> dict[str, Any]:
     """Ask a service whose memory is limited more and more; return what it answered wrongly or with an unclear 5xx."""
-    import resource
-
     from tests.serving.clients import serving
 
     bad: list[str] = []
@@ -87,9 +81,10 @@ def _served(folder: Path, run: Path, count: int) -> dict[str, Any]:
         with httpx.Client(base_url=service.url, timeout=30) as client:
             right = [client.request(method, path, json=body).json() for method, path, body in requests]
             pid = service.process.pid
-            held = int(Path(f"/proc/{pid}/status").read_text().partition("VmSize:")[2].split()[0]) << 10
             for number in range(count):
-                least = held + round((1 << 25) * (1 - number / count))  # 32 MB above what it holds, down to nothing
+                least = held(pid) + round(
+                    (1 << 25) * (1 - number / count)
+                )  # 32 MB above what it holds, down to nothing
                 resource.prlimit(pid, resource.RLIMIT_AS, (least, resource.RLIM_INFINITY))
                 for (method, path, body), expected in zip(requests, right, strict=True):
                     asked += 1
@@ -112,13 +107,13 @@ def clock(folder: Path, count: int, seed: int) -> dict[str, Any]:
     from tests.serving.clients import serving
 
     rng, different, unexpected = random.Random(seed), [], []
-    log = _log(folder / "log.csv", users=200, rows=4000)
-    command = ["train", str(log), "--model", "lightgcn", "--set", "epochs=3", "--json", "--out"]
-    expected = _result(_command(COMMAND, [*command, str(folder / "run")]), folder / "run")
+    log = write_log(folder / "log.csv", users=200, rows=4000)
+    words = ["train", str(log), "--model", "lightgcn", "--set", "epochs=3", "--json", "--out"]
+    expected = _result(command([*words, str(folder / "run")]), folder / "run")
     for number in range(count):
         out = folder / f"jumped-{number}"
         jumping = JUMPING.format(seed=rng.randrange(10**6))
-        done = _command(jumping + COMMAND, [*command, str(out)])
+        done = command([*words, str(out)], before=jumping)
         if done.returncode:
             unexpected.append(done.stderr[-300:])
         elif _result(done, out)[1] != expected[1]:
@@ -139,21 +134,59 @@ def clock(folder: Path, count: int, seed: int) -> dict[str, Any]:
     return {"trainings and services": count, "different": different, "unexpected": unexpected}
 
 
-def _log(path: Path, users: int = 2000, rows: int = 60_000) -> Path:
+def write_log(path: Path, users: int = 2000, rows: int = 60_000) -> Path:
+    """Write a log drawn at random; return its path."""
     rng = random.Random(0)
     lines = (f"{rng.randrange(users)},{int(rng.random() ** 2 * users)},{number}" for number in range(rows))
     path.write_text("user,item,time\n" + "\n".join(lines) + "\n")
     return path
 
 
-def _command(code: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, timeout=300
-    )
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def _result(done: subprocess.CompletedProcess[str], out: Path) -> tuple[str, Any]:
+def command(arguments: list[str], megabytes: int | None = None, before: str = "") -> Ended:
+    """Run a command line in a forked process, with so much memory beside what is imported, after other statements."""
+    import torch  # noqa: F401
+
+    import rankformer.models.registry
+    import rankformer.runs.saved  # noqa: F401
+    from rankformer.cli.main import run
+
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        child = os.fork()
+        if child == 0:
+            code = 99
+            try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(error.fileno(), 2)
+                sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+                exec(before, {})  # noqa: S102 - statements of this module
+                signal.alarm(PATIENCE)
+                if megabytes is not None:
+                    most = held(os.getpid()) + (megabytes << 20)
+                    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+                code = run(arguments)
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        texts = [os.pread(stream.fileno(), 10**6, 0).decode("utf-8", "replace") for stream in (out, error)]
+    return Ended(os.waitstatus_to_exitcode(status), *texts)
+
+
+def held(pid: int) -> int:
+    """Return the bytes of address space that a process holds."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmSize:")[2].split()[0]) << 10
+
+
+def _result(done: Ended, out: Path) -> tuple[str, Any]:
     """Return what a command printed and what it wrote, without times."""
     if out.suffix:
         return "", out.read_bytes() if out.exists() else None
@@ -165,8 +198,6 @@ def _result(done: subprocess.CompletedProcess[str], out: Path) -> tuple[str, Any
 
 
 def _remove(out: Path) -> None:
-    import shutil
-
     if out.is_dir():
         shutil.rmtree(out)
     out.unlink(missing_ok=True)

@@ -1,11 +1,12 @@
-"""What is installed, from where and under which licence: `python tools/supply_chain.py lock | inventory | install EXTRAS`.
+"""What is installed, from where and under which licence: `python tools/supply_chain.py COMMAND`.
 
-lock       resolve constraints.txt for this platform and Python, and write locks/PLATFORM.txt with the hash of each file
+lock       write locks/PLATFORM.txt: what is installed of constraints.txt, with the hash of the file for this platform
 inventory  write sbom.json (CycloneDX) and docs/licences.md from what is installed
+floors     print the lowest versions that pyproject.toml allows, for `pip install -r`; tests/smoke.py tries them
 install    install this project with extras; each file is held to its hash where there is a lock of this platform
 
-torch is in no lock: its builds (CPU, CUDA) differ by machine and so do their own requirements; constraints.txt holds its
-version. Elsewhere the versions of constraints.txt hold without hashes; RANKFORMER_LOCK=0 asks for that.
+torch is in no lock: its builds (CPU, CUDA) differ by machine and so do their own requirements; constraints.txt holds
+its version. Elsewhere the versions of constraints.txt hold without hashes; RANKFORMER_LOCK=0 asks for that.
 """
 
 import json
@@ -43,14 +44,16 @@ def normal(name: str) -> str:
 
 
 def lock() -> None:
-    """Resolve every requirement of dev and bench and write the hashes of the files found."""
-    report = ["--dry-run", "--ignore-installed", "--report", "-", *CONSTRAINED, f"{ROOT}[dev,bench]"]
+    """Write the hash of the file that pip chooses here for each installed package of constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {normal(line.partition("==")[0]): line for line in lines if "==" in line}
+    installed = {normal(found.metadata["Name"]) for found in metadata.distributions()}
+    wanted = [pinned[name] for name in sorted(pinned) if name in installed and name not in WITHOUT_LOCK]
+    report = ["--dry-run", "--ignore-installed", "--no-deps", "--report", "-", *wanted]
     done = subprocess.run([*PIP, *report], stdout=subprocess.PIPE, text=True, check=True)
     lines = []
     for found in json.loads(done.stdout)["install"]:
         name, version = normal(found["metadata"]["name"]), found["metadata"]["version"]
-        if name in ("rankformer", *WITHOUT_LOCK):
-            continue
         digest = found["download_info"]["archive_info"]["hashes"]["sha256"]
         lines.append(f"{name}=={version} --hash=sha256:{digest}")
     head = f"# Written by tools/supply_chain.py lock for {platform()}; torch is held by constraints.txt.\n"
@@ -92,8 +95,12 @@ def sbom(packages: dict[str, metadata.Distribution]) -> dict[str, Any]:
     hashes = locked_hashes()
     components = [
         {
-            **{"type": "library", "bom-ref": f"pkg:pypi/{name}@{found.version}", "name": name, "version": found.version},
-            **{"purl": f"pkg:pypi/{name}@{found.version}", "licenses": [{"license": {"name": licence(found)}}]},
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{name}@{found.version}",
+            "name": name,
+            "version": found.version,
+            "purl": f"pkg:pypi/{name}@{found.version}",
+            "licenses": [{"license": {"name": licence(found)}}],
             **({"hashes": [{"alg": "SHA-256", "content": hashes[name]}]} if name in hashes else {}),
         }
         for name, found in packages.items()
@@ -107,7 +114,9 @@ def sbom(packages: dict[str, metadata.Distribution]) -> dict[str, Any]:
     }
     graph = {"rankformer": sorted(refs[name] for name in _direct() if name in refs), **needs}
     return {
-        **{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1},
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
         "metadata": {"component": {**itself, "licenses": [{"license": {"id": "Apache-2.0"}}]}},
         "components": components,
         "dependencies": [{"ref": ref, "dependsOn": others} for ref, others in graph.items()],
@@ -123,10 +132,17 @@ def locked_hashes() -> dict[str, str]:
 def licence(found: metadata.Distribution) -> str:
     """Return the licence that a package states: an expression, a short text, or its classifiers."""
     stated = found.metadata.get("License-Expression") or ""
-    classified = [value.rpartition(" :: ")[2] for value in found.metadata.get_all("Classifier", []) if "License ::" in value]
+    classified = [
+        value.rpartition(" :: ")[2] for value in found.metadata.get_all("Classifier", []) if "License ::" in value
+    ]
     short = (found.metadata.get("License") or "").strip().splitlines()[:1]
     plain = stated or " and ".join(classified) or (short[0] if short and len(short[0]) < 60 else "")
     return plain.replace("|", "/") or "not stated"
+
+
+def groups(group: str) -> list[str]:
+    """Return the packages that one extra names, or `core`."""
+    return [name for name, extras in _direct().items() if group in extras]
 
 
 def _direct() -> dict[str, list[str]]:
@@ -138,6 +154,18 @@ def _direct() -> dict[str, list[str]]:
         for requirement in requirements:
             found.setdefault(_name_of(requirement), []).append(group)
     return found
+
+
+def floors() -> list[str]:
+    """Return what every user installs and the extras for use, each at its lowest version; torch as it is pinned."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [
+        *project["dependencies"],
+        *(each for name in ("serve", "plots", "tune", "sql", "faiss") for each in extras[name]),
+    ]
+    pinned = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+    return sorted({pinned, *(each.replace(">=", "==") for each in wanted if _name_of(each) not in WITHOUT_LOCK)})
 
 
 def _packages() -> dict[str, metadata.Distribution]:
@@ -170,6 +198,8 @@ if __name__ == "__main__":
             lock()
         case ["inventory"]:
             inventory()
+        case ["floors"]:
+            print("\n".join(floors()))
         case ["install", extras]:
             sys.exit(install(extras))
         case _:

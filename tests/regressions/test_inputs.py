@@ -1,7 +1,7 @@
 """Every input that the attack once found wanting, made small: `attack.inputs` puts them into the folder beside this."""
 
 import pytest
-from attack.inputs import changed, kept_cases, outcome, smallest, whole_cases
+from attack.inputs import kept_cases, outcome, whole_cases
 
 
 @pytest.mark.parametrize(("name", "case"), kept_cases().items())
