@@ -35,9 +35,10 @@ def test_every_direct_requirement_is_in_the_bill_of_materials_and_the_licences()
     named = {component["name"]: component for component in stored["components"]}
     table = supply_chain.LICENCES.read_text()
     for name in (*supply_chain.groups("core"), *supply_chain.groups("serve"), *supply_chain.groups("sql")):
-        assert named[name]["version"] == PINNED[name], name
+        found = named[name]["version"]
+        assert found.partition("+")[0] == PINNED[name], name  # torch adds its build: 2.13.0+cpu
         assert named[name]["licenses"][0]["license"]["name"] != "not stated"
-        assert f"| {name} | {PINNED[name]} |" in table
+        assert f"| {name} | {found} |" in table
     references = {component["bom-ref"] for component in stored["components"]} | {"rankformer"}
     assert all({entry["ref"], *entry["dependsOn"]} <= references for entry in stored["dependencies"])
 
