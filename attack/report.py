@@ -93,7 +93,7 @@ connections, malformed requests and bodies made to be dear. Its latency includes
 
 `inputs` changes files of every format, packing, encoding, layout and source, an eighth of them in search of lines of
 the readers that were not reached yet. What it finds is made small by itself and kept in `tests/regressions/inputs`,
-where a test reads it from then on; every other campaign repeats a finding from its seed. `ATTACK_SECONDS` ends it early.
+where a test reads it from then on; other campaigns repeat a finding from its seed. `ATTACK_SECONDS` ends it early.
 
 What is promised, to whom, and what is not, is in [SECURITY.md](../SECURITY.md).
 """
