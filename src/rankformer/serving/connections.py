@@ -11,8 +11,8 @@ from rankformer.errors import ConfigError
 from rankformer.serving.service import Service
 
 _MOST_DESCRIPTORS = 65536  # that a process asks for
-ACCEPTED_AT_ONCE = 128  # connections that are taken before the first of them is looked at
-_OTHER_DESCRIPTORS = 64 + ACCEPTED_AT_ONCE  # for files, and for connections that are closed as soon as they are made
+ACCEPTED_AT_ONCE = 32  # connections that are taken each time the event loop comes round
+_OTHER_DESCRIPTORS = 64 + 4 * ACCEPTED_AT_ONCE  # for files, and for those taken while one too many is being closed
 
 
 class Connections:

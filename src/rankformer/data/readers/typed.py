@@ -29,6 +29,7 @@ def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
                 )
             if rows:
                 table = collect(stored.iter_batches(_BATCH * 16, columns=needed), file.name, file.options)
+                table.validate(full=True)  # Parquet itself lets through strings that are not UTF-8
     except (pa.ArrowException, OSError, ValueError) as problem:
         if isinstance(problem, DataError):
             raise
