@@ -186,9 +186,9 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
         return True
     if any(cell in KNOWN_NAMES[role] for cell in first for role in ("user", "item")):
         return True
-    if any(map(_is_number, first)) or any(name.isdecimal() for name in named or ()):
+    if any(map(is_number, first)) or any(name.isdecimal() for name in named or ()):
         return False
-    if len(rows) > 1 and any(map(_is_number, rows[1])):
+    if len(rows) > 1 and any(map(is_number, rows[1])):
         return True  # words above numbers
     raise DataError(
         f"{file.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
@@ -197,7 +197,8 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
     )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether text is written as a number."""
     try:
         float(text)
     except ValueError:
