@@ -36,7 +36,7 @@ def parquet_tables(file: InputFile, named: Collection[str] | None) -> Iterator[R
 def _opened(file: InputFile, named: Collection[str] | None) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
     """Yield the names of all columns of a Parquet file, and the needed ones in batches."""
     try:
-        with pyarrow.parquet.ParquetFile(file.path) as stored:
+        with pyarrow.parquet.ParquetFile(file.path, pre_buffer=False) as stored:  # or all of it is held at once
             names = stored.schema_arrow.names
             rows = stored.metadata.num_rows
             check_rows(rows, file.name, file.options)  # known before anything is unpacked
