@@ -1,7 +1,7 @@
-"""The tables of docs/scale.md, from measured unit costs: `python -m benchmarks.scale` prints them, `--write` puts them in.
+"""The tables of docs/scale.md, from measured unit costs: `python -m benchmarks.scale [--write]`.
 
-Seconds and bytes of a step are those of benchmarks/results/scaling.json (Rankformer, 3 layers, d = 64, the largest graph
-of the family whose nodes grow along); the network and the division among ranks are those of `rankformer plan --ranks`.
+Seconds and bytes of a step are those of benchmarks/results/scaling.json (Rankformer, 3 layers, d = 64, the largest
+graph of the family whose nodes grow along); the network and the division among ranks are those of `rankformer plan --ranks`.
 """
 
 import json
@@ -26,7 +26,7 @@ A100 = 2039e9  # bytes per second of memory, NVIDIA A100 80GB SXM data sheet
 
 
 def unit_cost() -> tuple[float, int]:
-    """Return the seconds of a step per interaction, nodes counted as some of them, at the largest size; and the cores."""
+    """Return the seconds of a step per interaction (nodes count as some of them) at the largest size, and the cores."""
     measured = json.loads((ROOT / "benchmarks" / "results" / "scaling.json").read_text(encoding="utf-8"))
     family = next(each for each in measured["results"]["families"] if each["family"] == "growing")
     row = family["rows"][-1]

@@ -4,8 +4,8 @@ import json
 import re
 
 import pytest
-
 from benchmarks import scale
+
 from rankformer.cli.main import run
 
 PAGE = scale.PAGE.read_text(encoding="utf-8")

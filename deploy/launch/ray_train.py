@@ -1,6 +1,6 @@
 """Train on a Ray cluster, one rank per worker: python deploy/launch/ray_train.py P DATA --out RUN ...
 
-Ray Train starts P workers and sets what torchrun would; each runs `python -m rankformer train` with the other arguments.
+Ray Train starts P workers and sets what torchrun would; each runs `python -m rankformer train` with the rest.
 """
 
 import subprocess

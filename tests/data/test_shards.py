@@ -190,6 +190,8 @@ def test_another_number_of_shards_than_ranks_is_refused(sharded):
 def test_a_folder_with_something_in_it_and_too_many_shards_are_refused(log, tmp_path, sharded):
     with pytest.raises(ConfigError, match="not an empty folder"):
         shard_log(DataSource(source=log), 2, sharded / "two", LEAST_MEMORY)
+    with pytest.raises(DataError, match="sharded already"):
+        shard_log(DataSource(source=sharded / "two"), 2, tmp_path / "out", LEAST_MEMORY)
     with pytest.raises(ConfigError, match="use fewer --shards"):
         shard_log(DataSource(source=log), 500, tmp_path / "out", LEAST_MEMORY)
     assert not list(tmp_path.glob(".out*")), "what was spilled is removed"

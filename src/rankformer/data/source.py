@@ -176,6 +176,8 @@ class DataSource(ReadOptions):
                 yield Log(RawTable(log.rows(log.labels == label).to_arrow()), label)
             return
         self._check_there()
+        if is_sharded(Path(self.source).expanduser()):
+            raise DataError(f"{self.source} is sharded already; shard the log that it was made of")
         yield from stream_logs(*self._reading())
 
     def _reading(self) -> tuple[str, ReadOptions, dict[str, str | None]]:

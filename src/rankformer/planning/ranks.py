@@ -27,11 +27,8 @@ TABLES = (
 )
 EDGES_PER_NODE = 4.7  # interactions that cost as much as a node
 PROCESS_BYTES = 350e6
-_SUMS = {
-    "rankformer": lambda layers: 2 * (layers + 1),
-    "lightgcn": lambda layers: 2 * layers + 1,
-    "mf": lambda layers: 0,
-}
+# Tables of all items that a step sums: so many for each layer, and so many besides.
+_SUMS = {"rankformer": (2, 2), "lightgcn": (2, 1), "mf": (0, 0)}
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,9 @@ def reduced_numbers(model: str, size: Size) -> int:
     if model not in _SUMS:
         raise ConfigError(f"--ranks: the sums of {model} are not known; expected one of {', '.join(_SUMS)}")
     m, d = size.items, size.dim
+    per_layer, besides = _SUMS[model]
     shared = size.layers * (d * d + 2 * d + m + 1) if model == "rankformer" else 0
-    return (_SUMS[model](size.layers) + 1) * m * d + shared
+    return (per_layer * size.layers + besides + 1) * m * d + shared
 
 
 def bytes_sent(model: str, size: Size, ranks: int, number_bytes: int = 4) -> int:
@@ -109,4 +107,4 @@ def parse_bandwidth(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG])bit(?:/s)?", text.strip(), re.IGNORECASE)
     if found is None or float(found[1]) == 0:
         raise ConfigError(f"--bandwidth {text}: expected bits per second such as 10Gbit or 800Mbit")
-    return float(found[1]) * 1000 ** (" KMG".index(found[2].upper())) / 8
+    return float(found[1]) * 1000.0 ** " KMG".index(found[2].upper()) / 8

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -27,9 +28,13 @@ def parquet_tables(file: InputFile, named: Collection[str] | None) -> Iterator[R
     rows = 0
     with _opened(file, named) as (names, batches):
         for batch in batches:
-            table, begin = with_unread(pa.table(batch), names), rows
-            yield RawTable(table, file.name, lambda row, begin=begin: f"row {begin + row + 1}", options=file.options)
+            table = with_unread(pa.table(batch), names)
+            yield RawTable(table, file.name, partial(_row_after, rows), options=file.options)
             rows += batch.num_rows
+
+
+def _row_after(begin: int, row: int) -> str:
+    return f"row {begin + row + 1}"
 
 
 @contextmanager
