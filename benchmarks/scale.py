@@ -1,7 +1,8 @@
 """The tables of docs/scale.md, from measured unit costs: `python -m benchmarks.scale [--write]`.
 
 Seconds and bytes of a step are those of benchmarks/results/scaling.json (Rankformer, 3 layers, d = 64, the largest
-graph of the family whose nodes grow along); the network and the division among ranks are those of `rankformer plan --ranks`.
+graph of the family whose nodes grow along); network and division are those of
+`rankformer plan --ranks`.
 """
 
 import json

@@ -18,7 +18,7 @@ def test_the_tables_are_those_of_the_script():
 def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
-    rows = [f"u{n % 40},i{(n * n) % 30},{n}" for n in range(600)]
+    rows = [f"u{user},i{(3 * user + 7 * n) % 50},{20 * user + n}" for user in range(40) for n in range(20)]
     (tmp_path / "clicks.csv").write_text("\n".join(["user,item,time", *rows]) + "\n")
     commands = re.findall(r"^    rankformer (.*)$", PAGE, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["data", "plan"]

@@ -349,7 +349,7 @@ class Interactions:
         return self.keep(mask)
 
     def clustered(self) -> "Interactions":
-        """Return the same interactions with users and items numbered by cluster: faster on large graphs.
+        """Return the same interactions with users and items numbered by cluster.
 
         Raw ids, rows and their order stay as they are: see `rankformer.data.clusters`.
         """

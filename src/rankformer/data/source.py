@@ -22,7 +22,6 @@ from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_
 from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
 
-LARGE = 4_000_000  # interactions from which tables outgrow the caches; results below are those of older versions
 SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
 
 
@@ -60,8 +59,8 @@ class DataSource(ReadOptions):
     """Age at which an interaction counts half, such as 12h, 30d or 8w; None for no decay."""
     k_core: int | None = Field(default=None, ge=1)
     """Distinct items that each user must have, and distinct users each item."""
-    order: Literal["auto", "given", "clusters"] = "auto"
-    """How users and items are numbered: as they come, or by clusters, which auto does from 4 million interactions."""
+    order: Literal["given", "clusters"] = "given"
+    """How users and items are numbered: by their ids, or by clusters, so that a step reads large tables in order."""
     split: SplitName = "random"
     """How one log becomes three parts."""
     parts: tuple[float, float, float] = DEFAULT_PARTS
@@ -165,15 +164,15 @@ class DataSource(ReadOptions):
         if self.half_life is not None:
             log = log.decay(self.half_life)
         log = log if self.k_core is None else log.k_core(self.k_core)
-        clusters = self.order == "clusters" or (self.order == "auto" and len(log) >= LARGE)
-        return log.clustered() if clusters and len(log) else log
+        return log.clustered() if self.order == "clusters" and len(log) else log
 
     def stream(self) -> Iterator[Log]:
         """Yield the log as it is read, before anything is done to it, in tables of bounded size where possible."""
         if self.source in DATASETS:
             log = self._read_registered()
             for label in range(3):
-                yield Log(RawTable(log.rows(log.labels == label).to_arrow()), label)
+                rows = np.flatnonzero(np.asarray(log.labels) == label)
+                yield Log(RawTable(log.rows(rows).to_arrow()), label)
             return
         self._check_there()
         if is_sharded(Path(self.source).expanduser()):
