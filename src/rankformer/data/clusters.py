@@ -1,7 +1,8 @@
 """A numbering of users and items that puts those who meet next to each other, found by label propagation.
 
 A step reads the embeddings of each user's items, one user after another. Numbered by clusters, users that follow each
-other read the same items, which may then still be in the cache where the tables outgrow it; nothing else changes. Label propagation is by Raghavan, Albert and Kumara, Physical Review E 2007:
+other read the same items, which may then still be in the cache where the tables outgrow it; nothing else changes. Label
+propagation is by Raghavan, Albert and Kumara, Physical Review E 2007:
 
     label of a user = the label that most of its items have; label of an item = the label that most of its users have
 
