@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
+from rankformer.data.clusters import clustered_order
 from rankformer.data.columns import first_titles, join_logs, pick_columns
 from rankformer.data.id_map import IdMap
 from rankformer.data.location import read_logs
@@ -385,6 +386,21 @@ class Interactions:
             raise DataError(f"{self.name} has no {k}-core: every interaction would be dropped; use a smaller k")
         return self.keep(mask)
 
+    def clustered(self) -> "Interactions":
+        """Return the same interactions with users and items numbered by cluster.
+
+        Raw ids, rows and their order stay as they are: see `rankformer.data.clusters`.
+        """
+        user_order, item_order = clustered_order(self.users, self.items, self.num_users, self.num_items)
+        return replace(
+            self,
+            users=_positions(user_order)[self.users],
+            items=_positions(item_order)[self.items],
+            user_ids=IdMap(self.user_ids.take(user_order)),
+            item_ids=IdMap(self.item_ids.take(item_order)),
+            item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(item_order)),
+        )
+
     def split(
         self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any
     ) -> "Parts":
@@ -431,6 +447,13 @@ def _table_of(data: Any) -> pa.Table | None:
     if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
         return pa.table(data)
     return None
+
+
+def _positions(order: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return where each number stands in an order."""
+    positions = np.empty(len(order), dtype=np.int32)
+    positions[order] = np.arange(len(order), dtype=np.int32)
+    return positions
 
 
 def _kind(value: Any) -> str:
