@@ -10,6 +10,8 @@ The first three need no data and are drawn by `random_table`; `initialize_` sets
 """
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -29,6 +31,7 @@ LEAST_SQUARES: dict[str, Any] = {
 
 _OVERSAMPLE = 16
 _POWER_ITERATIONS = 6
+_ROWS_AT_ONCE = 2**16  # of a table that is drawn in blocks
 
 
 def random_table(
@@ -54,6 +57,36 @@ def random_table(
     return torch.randn(num_users + num_items, dim, generator=seeded) * 0.1
 
 
+def random_rows(
+    kind: str, num_users: int, num_items: int, dim: int, seed: int, rows: Sequence[tuple[int, int]]
+) -> Tensor:
+    """Return some ranges of rows of what `random_table` draws from a seed, one after another, in bounded memory.
+
+    The draws of a block follow those of the block before, so that blocks give the bits of the whole table.
+    """
+    generator, parts = torch.Generator().manual_seed(seed), []
+    sides = [(0, num_users), (num_users, num_users + num_items)] if kind == "xavier-uniform" else []
+    for first, last in sides or [(0, num_users + num_items)]:
+        bound = math.sqrt(6 / (last - first + dim))
+        scale = math.sqrt(2 / (last - first + dim)) if kind == "xavier-normal" else 0.1
+        # Normal numbers are made sixteen at a time, and the last sixteen anew: the last block is the longest.
+        starts = list(range(first, max(first + 1, last - _ROWS_AT_ONCE + 1), _ROWS_AT_ONCE))
+        for start, end in pairwise([*starts, last]):
+            block = torch.empty(end - start, dim)
+            if kind == "xavier-uniform":
+                block.uniform_(-bound, bound, generator=generator)
+            elif kind == "xavier-normal":
+                block.normal_(0, scale, generator=generator)
+            else:
+                block.normal_(generator=generator).mul_(scale)
+            parts += [
+                (at, block[max(low, start) - start : min(high, end) - start])
+                for at, (low, high) in enumerate(rows)
+                if max(low, start) < min(high, end)
+            ]
+    return torch.cat([part for _, part in sorted(parts, key=lambda each: each[0])])
+
+
 def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scale: float = 0.1) -> None:
     """Set a random table, in place, to what `kind` makes of the training interactions; random kinds stay as drawn.
 
@@ -69,8 +102,9 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
             table.copy_(spectral_table(graph, table.shape[1], seed))
         elif kind == "least-squares":
             factors = least_squares_factors(graph, table.shape[1], seed, **LEAST_SQUARES)
-            for side in (factors[: graph.num_users], factors[graph.num_users :]):
-                side /= side.square().mean().sqrt().clamp(min=1e-12)
+            users, items = factors[: graph.num_users], factors[graph.num_users :]
+            users /= users_mean(graph, users.square()).sqrt().clamp(min=1e-12)
+            items /= items.square().mean().sqrt().clamp(min=1e-12)
             # Factors of small separate parts of the graph shrink to 0; these nodes stay random.
             found = torch.linalg.vector_norm(factors, dim=1) > 1e-3
             table[found] = factors[found].to(table.device)
@@ -101,3 +135,12 @@ def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1)
     table[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(n))
     table[n:, :found] = left[:, :found].cpu() * (std * math.sqrt(m))
     return table
+
+
+def users_mean(graph: BipartiteGraph, values: Tensor) -> Tensor:
+    """Return the mean of values of the users, (n, d), over the users of all ranks."""
+    if graph.ranks.alone:
+        return values.mean()
+    total = values.sum()
+    graph.ranks.sum_(total)
+    return total / (graph.all_users * values.shape[1])

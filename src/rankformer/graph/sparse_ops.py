@@ -43,6 +43,13 @@ def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
     return bag_sum(graph.neighbours, rows, graph.ptr, weights)
 
 
+def spmm_whole(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
+    """Return `spmm` with the sums of the items taken over the users of all ranks."""
+    sums = spmm(graph, weights, rows)
+    graph.ranks.sum_(sums[graph.num_users :])
+    return sums
+
+
 def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
     # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that

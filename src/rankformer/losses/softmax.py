@@ -47,8 +47,8 @@ def softmax_at_k(z: Tensor, triples: Triples, settings: LossSettings) -> Tensor:
 
 def _weighted_softmax(x: Tensor, triples: Triples, weights: Tensor | None, settings: LossSettings) -> Tensor:
     """Return the loss of unit rows and a weight per interaction, (B,); None means 1."""
-    size, t = len(triples), settings.loss_temperature
-    c = x.new_ones(size) if weights is None else weights
+    size, t = triples.size, settings.loss_temperature
+    c = x.new_ones(len(triples)) if weights is None else weights
     if triples.weights is not None:
         c = c * triples.weights.to(c.dtype)
     per_row = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add_(0, triples.users, c)

@@ -9,15 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rankformer.graph.bipartite import BipartiteGraph
+
 _COEFFICIENTS: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 _UNUSED: dict[str, Any] = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
 
 
 class Adam:
-    """The moments of some parameters, and the step that uses them."""
+    """The moments of some parameters, and the step that uses them.
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
+    Of several ranks each has the moments of its own rows of a table and moves these alone: `BipartiteGraph.own_rows`.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], graph: BipartiteGraph | None = None) -> None:
         self.parameters = parameters
+        self.graph = None if graph is None or graph.ranks.alone else graph
         self._state: list[dict[str, Tensor]] = [{} for _ in self.parameters]
 
     @torch.no_grad()
@@ -29,12 +35,17 @@ class Adam:
         for parameter, _, state in moved:
             if not state:
                 state["step"] = torch.zeros((), device=parameter.device)
-                state |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                own = parameter if self.graph is None else self.graph.own_rows(parameter)
+                state |= {name: torch.zeros_like(own) for name in ("exp_avg", "exp_avg_sq")}
             state["step"] += 1
+        if self.graph is not None:
+            moved = [part for each in moved for part in _own_parts(self.graph, *each)]
         parameters, gradients = tuple(p for p, _, _ in moved), tuple(gradient for _, gradient, _ in moved)
         means, squares, steps = ([state[name] for *_, state in moved] for name in ("exp_avg", "exp_avg_sq", "step"))
         options = {"lr": learning_rate, **_COEFFICIENTS, **_UNUSED}
         torch._fused_adam_(parameters, gradients, means, squares, [], steps, **options)
+        for parameter in self.parameters if self.graph is not None else ():
+            self.graph.ranks.gather_(parameter[self.graph.num_users :])  # type: ignore[union-attr]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state, as NUMBER.step, NUMBER.exp_avg and NUMBER.exp_avg_sq of each parameter that has moved."""
@@ -46,3 +57,14 @@ class Adam:
         for name, value in tensors.items():
             number, _, part = name.partition(".")
             self._state[int(number)][part] = value.to(self.parameters[int(number)].device).clone()
+
+
+def _own_parts(
+    graph: BipartiteGraph, parameter: Tensor, gradient: Tensor, state: dict[str, Tensor]
+) -> list[tuple[Tensor, Tensor, dict[str, Tensor]]]:
+    """Return what is moved of a table on this rank, as two parts: its users, and the items it owns."""
+    n = graph.num_users
+    return [
+        (parameter[rows], gradient[rows], {name: value[kept] if value.ndim else value for name, value in state.items()})
+        for rows, kept in ((slice(0, n), slice(0, n)), (graph.own_items, slice(n, None)))
+    ]

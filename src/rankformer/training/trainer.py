@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from rankformer.errors import TrainingError
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.collectives import Ranks
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.scoring.base import Scorer
 from rankformer.training.activations import kept_memory
@@ -72,7 +73,7 @@ def train(
             if context.checkpoints is not None:
                 context.checkpoints.save(progress.epoch, run.state())
     if run.best:
-        network.load_state_dict(run.best)
+        network.load_own(graph, run.best)
     else:
         progress.best_epoch = progress.epoch
     run.scorer()  # stops if the last step left something that is not finite
@@ -85,7 +86,7 @@ class TrainingLoop:
     def __init__(self, network: Network, graph: BipartiteGraph, settings: TrainingSettings) -> None:
         self.network, self.graph, self.settings = network, graph, settings
         self.sampler = NegativeSampler.of(graph) if network.learns_from == "interactions" else None
-        self.optimizer = Adam(list(network.parameters()))
+        self.optimizer = Adam(list(network.parameters()), graph)
         self.best: dict[str, Tensor] = {}
         self.progress = Progress()
 
@@ -101,13 +102,15 @@ class TrainingLoop:
         self.network.zero_grad()
         loss = self.network.loss(self.graph, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        value = loss.item()
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        for gradient in () if self.ranks.alone else gradients:
+            self.ranks.reduce_(gradient[self.graph.num_users :])
         # A sum is finite only if every term is: the cheapest check.
-        sums = [value] + [p.grad.sum().item() for p in parameters if p.grad is not None]
-        if not all(map(math.isfinite, sums)):
+        value, *sums = self.ranks.total(loss.item(), *(self._own_sum(gradient) for gradient in gradients))
+        if not all(map(math.isfinite, (value, *sums))):
             raise self._not_finite("gradient is" if math.isfinite(value) else "loss is")
         if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.settings.clip_norm)
+            self._clip(gradients, self.settings.clip_norm)
         self.optimizer.step(self.learning_rate)
         self.network.after_step(self.graph, batch)
         return value
@@ -116,7 +119,7 @@ class TrainingLoop:
         """Return what scores now, or stop if any number of it is not finite."""
         with torch.no_grad():
             result = self.network.scorer(self.graph)
-        if not result.is_finite():
+        if self.ranks.total(float(not result.is_finite()))[0]:
             raise self._not_finite("embeddings are")
         return result
 
@@ -129,18 +132,18 @@ class TrainingLoop:
             progress.validations_since_best += 1
             return False
         progress.best_value, progress.best_epoch, progress.validations_since_best = value, progress.epoch, 0
-        self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        self.best = {name: tensor.detach().clone() for name, tensor in self.network.own(self.graph).items()}
         return True
 
     def state(self) -> TrainingState:
         """Return the whole state of the training."""
-        groups = {"network": self.network.state_dict(), "best": self.best, "adam": self.optimizer.tensors()}
+        groups = {"network": self.network.own(self.graph), "best": self.best, "adam": self.optimizer.tensors()}
         named = {f"{group}.{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
         return TrainingState(named, asdict(self.progress))
 
     def restore(self, state: TrainingState) -> None:
         """Continue from a state."""
-        self.network.load_state_dict(state.group("network."))
+        self.network.load_own(self.graph, state.group("network."))
         self.best = {name: value.to(self.graph.device) for name, value in state.group("best.").items()}
         self.optimizer.restore(state.group("adam."))
         self.progress = Progress(**{name: state.numbers[name] for name in asdict(Progress())})
@@ -157,7 +160,28 @@ class TrainingLoop:
         seed, step = self.settings.seed, self.progress.step
         if self.sampler is None:
             return Batch(None, torch.empty(0), seed, step, nodes=chosen)
-        return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step)
+        total = None if chosen is None else len(chosen)
+        chosen = None if chosen is None else self.graph.own_edges(chosen)
+        return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step, total=total)
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.graph.ranks
+
+    def _own_sum(self, gradient: Tensor) -> float:
+        own = gradient if self.ranks.alone else gradient[self.graph.own_items]
+        rest = 0.0 if self.ranks.alone else gradient[: self.graph.num_users].sum().item()
+        return own.sum().item() + rest
+
+    def _clip(self, gradients: list[Tensor], most: float) -> None:
+        """Scale gradients down to a norm of at most so much, over all parameters and ranks."""
+        if self.ranks.alone:
+            nn.utils.clip_grad_norm_(self.optimizer.parameters, most)
+            return
+        squares = sum(float(self.graph.own_rows(gradient).square().sum()) for gradient in gradients)
+        norm = math.sqrt(self.ranks.total(squares)[0])
+        for gradient in gradients:
+            gradient.mul_(min(1.0, most / (norm + 1e-6)))
 
     def _not_finite(self, what: str) -> TrainingError:
         where = f"step {self.progress.step} (epoch {self.progress.epoch})"
