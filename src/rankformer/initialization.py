@@ -10,8 +10,6 @@ The first three need no data and are drawn by `random_table`; `initialize_` sets
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
+from rankformer.graph.random_rows import drawn_rows
 from rankformer.graph.sparse_ops import bag_sum
 
 # Chosen on the validation parts of ali-display and epinions together (experiments/LOG.md).
@@ -31,7 +30,6 @@ LEAST_SQUARES: dict[str, Any] = {
 
 _OVERSAMPLE = 16
 _POWER_ITERATIONS = 6
-_ROWS_AT_ONCE = 2**16  # of a table that is drawn in blocks
 
 
 def random_table(
@@ -57,34 +55,18 @@ def random_table(
     return torch.randn(num_users + num_items, dim, generator=seeded) * 0.1
 
 
-def random_rows(
-    kind: str, num_users: int, num_items: int, dim: int, seed: int, rows: Sequence[tuple[int, int]]
-) -> Tensor:
-    """Return some ranges of rows of what `random_table` draws from a seed, one after another, in bounded memory.
-
-    The draws of a block follow those of the block before, so that blocks give the bits of the whole table.
-    """
-    generator, parts = torch.Generator().manual_seed(seed), []
-    sides = [(0, num_users), (num_users, num_users + num_items)] if kind == "xavier-uniform" else []
-    for first, last in sides or [(0, num_users + num_items)]:
-        bound = math.sqrt(6 / (last - first + dim))
-        scale = math.sqrt(2 / (last - first + dim)) if kind == "xavier-normal" else 0.1
-        # Normal numbers are made sixteen at a time, and the last sixteen anew: the last block is the longest.
-        starts = list(range(first, max(first + 1, last - _ROWS_AT_ONCE + 1), _ROWS_AT_ONCE))
-        for start, end in pairwise([*starts, last]):
-            block = torch.empty(end - start, dim)
-            if kind == "xavier-uniform":
-                block.uniform_(-bound, bound, generator=generator)
-            elif kind == "xavier-normal":
-                block.normal_(0, scale, generator=generator)
-            else:
-                block.normal_(generator=generator).mul_(scale)
-            parts += [
-                (at, block[max(low, start) - start : min(high, end) - start])
-                for at, (low, high) in enumerate(rows)
-                if max(low, start) < min(high, end)
-            ]
-    return torch.cat([part for _, part in sorted(parts, key=lambda each: each[0])])
+def random_rows(graph: BipartiteGraph, kind: str, dim: int, seed: int) -> Tensor:
+    """Return the rows of a rank's graph out of the table that `random_table` draws from a seed, in bounded memory."""
+    generator, (users, items) = torch.Generator().manual_seed(seed), graph.node_ranges
+    n, m = graph.all_users, graph.num_items
+    if kind == "xavier-uniform":
+        a, b = (math.sqrt(6 / (count + dim)) for count in (n, m))
+        first = drawn_rows(n, dim, [users], lambda block: block.uniform_(-a, a, generator=generator))
+        return torch.cat([first, drawn_rows(m, dim, [(0, m)], lambda block: block.uniform_(-b, b, generator=generator))])
+    if kind == "xavier-normal":
+        std = math.sqrt(2 / (n + m + dim))
+        return drawn_rows(n + m, dim, [users, items], lambda block: block.normal_(0, std, generator=generator))
+    return drawn_rows(n + m, dim, [users, items], lambda block: block.normal_(generator=generator)) * 0.1
 
 
 def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scale: float = 0.1) -> None:
@@ -117,10 +99,10 @@ def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1)
     Found by block power iteration from seeded vectors, Q_u <- orth(A Q_i), Q_i <- A^T Q_u, and a thin SVD of the last
     Q_i = U S V^T: items U, users Q_u V. Columns beyond the rank of A are random.
     """
-    n, m, edges = graph.num_users, graph.num_items, graph.num_edges
+    n, m, edges, users = graph.num_users, graph.num_items, graph.num_edges, graph.all_users
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(n + m, dim, generator=generator) * std
-    columns = min(dim + _OVERSAMPLE, n, m)
+    table = drawn_rows(users + m, dim, graph.node_ranges, lambda block: block.normal_(generator=generator)) * std
+    columns = min(dim + _OVERSAMPLE, users, m)
     shrink = graph.divisor.rsqrt().float()
     weights = shrink[graph.owners] * shrink[graph.neighbours]  # (2E,)
     weights = weights if graph.weights is None else weights * graph.weights
@@ -128,11 +110,12 @@ def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1)
     q_items = torch.randn(m, columns, generator=generator).to(graph.device)
     for _ in range(_POWER_ITERATIONS):
         q_items = torch.linalg.qr(q_items).Q
-        q_users = torch.linalg.qr(bag_sum(item_nodes, q_items, graph.ptr[: n + 1], weights[:edges])).Q
+        q_users = _orthonormal(graph, bag_sum(item_nodes, q_items, graph.ptr[: n + 1], weights[:edges]))
         q_items = bag_sum(graph.neighbours[edges:], q_users, item_ptr, weights[edges:])
+        graph.ranks.sum_(q_items)
     left, _, right = torch.linalg.svd(q_items, full_matrices=False)
     found = min(dim, columns)
-    table[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(n))
+    table[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(users))
     table[n:, :found] = left[:, :found].cpu() * (std * math.sqrt(m))
     return table
 
@@ -144,3 +127,13 @@ def users_mean(graph: BipartiteGraph, values: Tensor) -> Tensor:
     total = values.sum()
     graph.ranks.sum_(total)
     return total / (graph.all_users * values.shape[1])
+
+
+def _orthonormal(graph: BipartiteGraph, rows: Tensor) -> Tensor:
+    """Return Q of the QR decomposition of rows of users, (n, c), over the users of all ranks."""
+    q, r = torch.linalg.qr(rows)
+    if graph.ranks.alone:
+        return q
+    first, _ = graph.ranks.before(len(r))
+    joint = torch.from_numpy(graph.ranks.joined(r.cpu().numpy())).to(rows.device)
+    return q @ torch.linalg.qr(joint).Q[first : first + len(r)]

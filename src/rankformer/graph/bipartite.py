@@ -190,6 +190,12 @@ class BipartiteGraph:
         return self.num_edges if self.whole is None else self.whole.num_edges
 
     @property
+    def node_ranges(self) -> list[tuple[int, int]]:
+        """Where the rows of the users and of the items here lie in a table of all users and items."""
+        first = 0 if self.whole is None else self.whole.first_user
+        return [(first, first + self.num_users), (self.all_users, self.all_users + self.num_items)]
+
+    @property
     def all_weight(self) -> Tensor | float:
         """The sum of the weights of the edges of all ranks."""
         return self.degree[: self.num_users].sum() if self.whole is None else self.whole.total_weight

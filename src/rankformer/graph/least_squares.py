@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.random_rows import drawn_rows
 from rankformer.graph.sparse_ops import edge_dot, row_dot, side_sums
 
 _STEPS = 2  # of conjugate gradients, per half iteration; a third changed no metric
@@ -51,8 +52,9 @@ def least_squares_factors(
     """
     n, m = graph.num_users, graph.num_items
     generator = torch.Generator().manual_seed(seed)
-    factors = (torch.randn(graph.num_nodes, dim, generator=generator) * (0.1 / math.sqrt(dim))).to(graph.device)
-    others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), n)])
+    drawn = drawn_rows(graph.all_users + m, dim, graph.node_ranges, lambda rows: rows.normal_(generator=generator))
+    factors = (drawn * (0.1 / math.sqrt(dim))).to(graph.device)
+    others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), graph.all_users)])
     strength = row_regularization(graph.degree, others, weight, regularization, frequency_exponent).to(factors.dtype)
     for _ in range(iterations):
         for side in (slice(0, n), slice(n, n + m)):
@@ -72,7 +74,10 @@ def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, s
     """Improve the factors of one side in place, the other side's being fixed; `strength` (rows, 1) is lambda_u."""
     of_users, n, weights = side.start == 0, graph.num_users, graph.edge_weights
     fixed = factors[n:] if of_users else factors[:n]
-    values, vectors = torch.linalg.eigh((fixed.T @ fixed).double())
+    gram = fixed.T @ fixed
+    if not of_users:
+        graph.ranks.sum_(gram)
+    values, vectors = torch.linalg.eigh(gram.double())
     basis = vectors.to(factors.dtype)
     rotated = factors @ basis  # (n+m, d); the rows of this side are overwritten below
     x = rotated[side].clone()

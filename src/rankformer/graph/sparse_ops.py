@@ -60,12 +60,14 @@ def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tens
 
 
 def side_sums(graph: BipartiteGraph, of_users: bool, values: Tensor, rows: Tensor) -> Tensor:
-    """Return the half of `spmm` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
+    """Return the half of `spmm_whole` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
     n, size = graph.num_users, graph.num_edges
     if of_users:
         return bag_sum(graph.neighbours[:size], rows, graph.ptr[: n + 1], values)
     by_item = values.index_select(0, graph.edge_of[size:])
-    return bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    sums = bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    graph.ranks.sum_(sums)
+    return sums
 
 
 def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:

@@ -83,10 +83,7 @@ class EmbeddingNetwork(Network):
 
     def initialize(self, graph: BipartiteGraph) -> None:
         if graph.whole is not None:  # the rows of this rank's users and of the items, out of the whole table
-            size = graph.all_users, graph.num_items, self.table.shape[1]
-            first, last = graph.whole.first_user, graph.whole.first_user + graph.num_users
-            rows = [(first, last), (graph.all_users, graph.all_users + graph.num_items)]
-            self.table.data.copy_(random_rows(self.initialization, *size, self.seed, rows))
+            self.table.data.copy_(random_rows(graph, self.initialization, self.table.shape[1], self.seed))
         initialize_(self.table, graph, self.initialization, self.seed, self.initial_scale)
 
     @abstractmethod
