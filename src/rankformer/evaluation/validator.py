@@ -6,7 +6,7 @@ import numpy as np
 
 from rankformer.data.interactions import Interactions
 from rankformer.evaluation.blend_weights import choose_weights
-from rankformer.evaluation.evaluator import GroundTruth, measure, ranked
+from rankformer.evaluation.evaluator import GroundTruth, item_counts, measure, ranked, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
@@ -31,12 +31,13 @@ def make_validator(
     """
     wanted = parse_metrics(metric)
     truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
-    seen, popularity = SeenItems.of(train), np.bincount(train.items, minlength=train.num_items)
+    seen, popularity, ranks = SeenItems.of(train), item_counts(train), ranks_of(train)
+    weighted = item_counts(train, train.weights)
 
     def validate(scorer: Scorer) -> dict[str, float]:
-        recommender = Recommender(scorer, train.user_ids, train.item_ids, train)
+        recommender = Recommender(scorer, train.user_ids, train.item_ids, train, item_counts=weighted)
         lists, _ = ranked(recommender, truth.users, seen, max(metric.cutoff for metric in wanted))
-        values = measure(lists, truth, popularity, wanted)
+        values = measure(lists, truth, popularity, wanted, ranks)
         return {name: float(np.mean(value)) for name, value in values.items()}
 
     return validate

@@ -15,7 +15,7 @@ added in their own type, and exact sums and the table of items never are rounded
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -215,13 +215,7 @@ def joined_ranks(timeout: float = TIMEOUT, wire: str | None = None, device: str 
     Ranks.current = ranks
     try:
         yield ranks
+        ranks.barrier()  # so that none closes its connections while another still uses them
     finally:
         Ranks.current = ALONE
         dist.destroy_process_group()
-
-
-def balanced_blocks(weights: Sequence[int] | NDArray[Any], count: int) -> list[int]:
-    """Return count + 1 bounds of contiguous blocks of users, whose weights add up to about the same."""
-    ends = np.cumsum(weights)
-    cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
-    return [0, *cuts.tolist(), len(ends)]

@@ -84,6 +84,7 @@ class Recommender:
     known: Interactions = None  # type: ignore[assignment]  # left out of the lists; by default the history
     items: Items | None = None  # titles and attributes of these items, followed by those of items not in the history
     cold_items: ColdItems | None = None  # how items without interactions are scored
+    item_counts: NDArray[np.float64] | None = None  # what the popularity of items is where the history is a block
 
     def __post_init__(self) -> None:
         if self.known is None:
@@ -151,8 +152,10 @@ class Recommender:
     @cached_property
     def popularity(self) -> NDArray[np.float32]:
         """Interactions of each item in the history, or their weights, (m,): the scores of whoever is cold."""
-        history = self.history
-        return np.bincount(history.items, history.weights, minlength=len(self.item_ids)).astype(np.float32)
+        history, counts = self.history, self.item_counts
+        if counts is None:
+            counts = np.bincount(history.items, history.weights, minlength=len(self.item_ids))
+        return counts.astype(np.float32)
 
     @property
     def titles(self) -> pa.Array | None:
