@@ -297,7 +297,8 @@ class Interactions:
     def block_of(self, first: int, last: int) -> "Interactions":
         """Return the interactions of the users from first to before last, over a map of these users alone."""
         block = Block(first, last - first, self.num_users, self.fingerprint, self.user_ids.fingerprint)
-        part = self.rows((self.users >= first) & (self.users < last))
+        aged = replace(self, weights=self.confidence, half_life=None)  # age is counted from the newest of the whole
+        part = aged.rows((self.users >= first) & (self.users < last))
         ids = IdMap(self.user_ids.ids.slice(first, last - first))
         return replace(part, users=part.users - np.int32(first), user_ids=ids, block=block)
 

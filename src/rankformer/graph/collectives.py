@@ -171,7 +171,7 @@ class Ranks:
         sent = own if exact or self.wire is None else own.to(self.wire)
         received = flat if sent.dtype == flat.dtype else torch.empty_like(flat, dtype=sent.dtype)
         with _watched():
-            dist.all_gather_into_tensor(received, sent)
+            _all_gather(received, sent)
         self._count(received)
         if received is not flat:
             flat.copy_(received)
@@ -181,6 +181,7 @@ class Ranks:
 
 
 ALONE = Ranks.current = Ranks()
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # its name from torch 2.13 on
 
 
 @contextmanager
