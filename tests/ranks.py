@@ -17,10 +17,8 @@ def start(count, *command, **environment):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
     shared = {**os.environ, "OMP_NUM_THREADS": "1", **address, **environment}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return [
-        subprocess.Popen([sys.executable, *command], env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, **pipes)
-        for rank in range(count)
-    ]
+    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    return [subprocess.Popen([sys.executable, *command], env={**shared, **each}, **pipes) for each in own]
 
 
 def finish(processes, seconds=120):

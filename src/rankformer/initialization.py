@@ -62,7 +62,8 @@ def random_rows(graph: BipartiteGraph, kind: str, dim: int, seed: int) -> Tensor
     if kind == "xavier-uniform":
         a, b = (math.sqrt(6 / (count + dim)) for count in (n, m))
         first = drawn_rows(n, dim, [users], lambda block: block.uniform_(-a, a, generator=generator))
-        return torch.cat([first, drawn_rows(m, dim, [(0, m)], lambda block: block.uniform_(-b, b, generator=generator))])
+        second = drawn_rows(m, dim, [(0, m)], lambda block: block.uniform_(-b, b, generator=generator))
+        return torch.cat([first, second])
     if kind == "xavier-normal":
         std = math.sqrt(2 / (n + m + dim))
         return drawn_rows(n + m, dim, [users, items], lambda block: block.normal_(0, std, generator=generator))

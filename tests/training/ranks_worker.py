@@ -1,5 +1,6 @@
 """Trains small networks on the ranks of its environment, or alone, and keeps losses and embeddings: FOLDER CASE..."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def log_of(weighted):
     return Parts.of(log, np.zeros(len(log), dtype=np.int8))
 
 
-def outcome(ranks, model, weighted, epochs=4):
+def outcome(ranks, model, weighted):
+    epochs = int(os.environ.get("EPOCHS", "4"))
     parts = log_of(weighted)
     parts = parts if ranks.alone else parts.block_of(ranks.rank, ranks.size)
     graph, losses = BipartiteGraph.from_interactions(parts.train, weighted=True), [0.0]
@@ -55,6 +57,8 @@ def outcome(ranks, model, weighted, epochs=4):
         for epoch in range(epochs):
             loop.progress.epoch = epoch + 1
             losses.append(loop.one_epoch())
+            if epoch == 1 and ranks.rank == 0:
+                print("training", flush=True)
         with torch.no_grad():
             scorer = network.final_scorer(graph)
     else:
@@ -64,7 +68,7 @@ def outcome(ranks, model, weighted, epochs=4):
 
 def main(folder, *names):
     rankformer.graph.random_rows._ROWS_AT_ONCE = 16  # several blocks
-    with joined_ranks(60) as ranks:
+    with joined_ranks(float(os.environ.get("RANK_TIMEOUT", "60"))) as ranks:
         for name in names or CASES:
             model, weighted = CASES[name]
             found = outcome(ranks, model(), weighted)

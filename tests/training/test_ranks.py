@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from tests import ranks
 from tests.training.ranks_worker import CASES
 

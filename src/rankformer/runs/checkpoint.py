@@ -133,7 +133,7 @@ class CheckpointStore:
                 for number, side in enumerate(("users", "items")):
                     first, last = shard[side]
                     low, high = max(first, wanted[number][0]), min(last, wanted[number][1])
-                    for name in file.keys():
+                    for name in file.keys():  # noqa: SIM118
                         stored, parts = file.get_slice(name), found.setdefault(name, ([], []))
                         if not stored.get_shape():
                             parts[0][:] = [file.get_tensor(name)]

@@ -133,7 +133,8 @@ def check_ranks(model: Learner, ranks: Ranks) -> None:
     settings = model.settings.hyperparameters()
     odd = [f"{name}={settings[name]}" for name, value in usual.items() if settings.get(name, value) != value]
     if not ranks.alone and (not model.on_ranks or odd):
-        raise ConfigError(f"{' with '.join([model.name, *odd])} runs on one rank only; leave --ranks out, or use another method or setting")
+        what = " with ".join([model.name, *odd])
+        raise ConfigError(f"{what} runs on one rank only; use one rank, or another method or setting")
 
 
 def rows_of(train: TrainingData, ranks: Ranks) -> tuple[tuple[Span, Span] | None, tuple[int, int]]:

@@ -123,7 +123,8 @@ def train_run(
         final = model.refitted(whole, run_folder=work / CHECKPOINT / REFIT, resume=resume, on_event=tell)
         final.log = model.log
         seconds = round(time.perf_counter() - started, 3)
-        said = {"interactions": int(ranks.total(len(whole))[0]), **choices, "seconds": seconds, "metrics": "before the refit"}
+        size = int(ranks.total(len(whole))[0])
+        said = {"interactions": size, **choices, "seconds": seconds, "metrics": "before the refit"}
     if items is not None:
         with stage("items"):
             final.use_items(items)
