@@ -50,6 +50,6 @@ def make_weigher(
 
     def weigh(scorers: Sequence[Scorer]) -> tuple[list[float], list[float]]:
         truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
-        return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed)
+        return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed, ranks_of(train))
 
     return weigh
