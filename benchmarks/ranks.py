@@ -64,9 +64,10 @@ def worker(source: str, out: str, steps: int) -> None:
     from rankformer.training.trainer import TrainingLoop
 
     waited = [0.0]
+    originals = dict(vars(Ranks))
     for name in ("_reduce", "_gather_"):
 
-        def timed(self, *arguments, inner=vars(Ranks)[name]):
+        def timed(self, *arguments, inner=originals[name]):
             begun = time.perf_counter()
             result = inner(self, *arguments)
             waited[0] += time.perf_counter() - begun
