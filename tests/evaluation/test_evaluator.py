@@ -225,6 +225,17 @@ def test_validator_gives_what_evaluate_gives_and_can_be_called_again():
     assert list(make_validator(train, valid)(embeddings)) == ["ndcg@20"]
 
 
+def test_validator_looks_at_a_sample_of_users_that_is_always_the_same():
+    train, valid, embeddings = random_parts(1)
+    [value] = make_validator(train, valid, most_users=5)(embeddings).values()
+    assert make_validator(train, valid, most_users=5)(embeddings) == {"ndcg@20": value}
+    fitted = Recommender(embeddings, train.user_ids, train.item_ids, train)
+    users = np.unique(valid.users)
+    chosen = np.isin(users, np.random.default_rng(0).choice(users, 5, replace=False))
+    assert value == pytest.approx(evaluate(fitted, valid, metrics="ndcg@20").per_user["ndcg@20"][chosen].mean())
+    assert make_validator(train, valid, most_users=30)(embeddings) == make_validator(train, valid)(embeddings)
+
+
 def test_validator_takes_embeddings_that_still_ask_for_gradients():
     train, valid, embeddings = random_parts(2)
     learning = Embeddings(embeddings.users.requires_grad_(), embeddings.items.requires_grad_())

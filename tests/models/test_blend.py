@@ -130,7 +130,7 @@ class TestChoices:
         trials = events(fitted, "trial")
         for name in fitted.settings.members:
             first = next(trial for trial in trials if trial["member"] == name)
-            assert first["settings"] == {}
+            assert first["settings"].keys() <= {"iterations"}  # as cheap as the search begins, or whole
         report = blend_report(fitted.log)
         weights = [member["weight"] for member in report["members"]]
         assert sum(weights) == pytest.approx(1)
@@ -216,7 +216,7 @@ class TestSettings:
 
 class TestRefusedMembers:
     def test_one_that_would_not_get_far_is_left_out_and_named(self):
-        model = make("ials", "mf", budget=1e-3).fit(PARTS.train, PARTS.valid)
+        model = make("ials", "mf", budget=1e-6).fit(PARTS.train, PARTS.valid)
         [refused] = events(model, "refused")
         assert refused["member"] == "mf"
         assert "of the 0 s that are its share" in refused["reason"]

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LOG = repeated_log(40, 25, 220, repeats=20)
 VALID = repeated_log(40, 25, 60, seed=9)
 BY_ITEMS = [
-    ItemKNN(neighbours=4),
-    ItemKNN(neighbours=4, duplicates="count"),
+    ItemKNN(neighbours=4, tune=False),
+    ItemKNN(neighbours=4, duplicates="count", tune=False),
     EASE(regularization=2, keep=5),
     EASE(regularization=2, keep=None, duplicates="count"),
     GFCF(factors=4),
@@ -33,6 +33,30 @@ def test_the_validation_part_is_measured_and_nothing_else(model):
     expected = evaluate(beside, VALID, metrics="ndcg@20").metrics["ndcg@20"]
     assert validation["ndcg@20"] == expected
     assert 0 <= solved["seconds"] <= validation["seconds"]
+
+
+def test_the_few_settings_that_matter_are_chosen_on_the_validation_part(tmp_path):
+    model = ItemKNN(neighbours=4).fit(LOG, VALID)
+    trials = [event for event in model.log if event["event"] == "trial"]
+    assert {name for trial in trials for name in trial["settings"]} == {
+        "user_power",
+        "shrinkage",
+    }  # neighbours is given
+    best = max(trials, key=lambda trial: trial["value"])
+    assert best["value"] == model.log[-1]["ndcg@20"]
+    assert {name: getattr(model.settings, name) for name in best["settings"]} == best["settings"]
+    same = ItemKNN(neighbours=4, tune=False, **best["settings"]).fit(LOG, VALID)
+    lists = same.recommend(k=3).table
+    assert model.recommend(k=3).table.equals(lists)
+    model.save(tmp_path / "run")
+    assert load_model(tmp_path / "run").settings == model.settings
+    assert len(model.refitted(LOG).log) == 1  # nothing is searched again
+
+
+def test_without_a_validation_part_or_with_all_settings_given_nothing_is_tuned():
+    assert ItemKNN().fit(LOG).settings == ItemKNN().settings
+    given = ItemKNN(neighbours=4, user_power=0.5, shrinkage=1.0).fit(LOG, VALID)
+    assert [event["event"] for event in given.log] == ["solved", "validation"]
 
 
 def test_a_metric_that_does_not_exist_is_refused_before_the_work(monkeypatch):

@@ -9,6 +9,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError
 from rankformer.models import ease
 from rankformer.models.ease import EASE
+from rankformer.scoring.dual_weights import DualWeights
 from rankformer.scoring.item_matrix import DenseWeights, SparseWeights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,7 +47,7 @@ def test_all_weights_are_those_of_the_closed_form(monkeypatch, log, duplicates, 
     monkeypatch.setattr(ease, "_ROWS_AT_ONCE", rows)  # the triangles are mirrored block by block
     model = EASE(regularization=REGULARIZATION, keep=keep, precision=precision, duplicates=duplicates).fit(log)
     x, weights = closed_form(log, duplicates == "count")
-    assert isinstance(model.recommender.scorer.matrix, DenseWeights)
+    assert isinstance(model.recommender.scorer.matrix, DualWeights if log is WIDE else DenseWeights)
     np.testing.assert_allclose(stored(model), weights, rtol=0, atol=tolerance)
     np.testing.assert_allclose(scores(model), x @ weights, rtol=0, atol=20 * tolerance)
 
@@ -72,6 +73,15 @@ def test_only_the_largest_weights_of_each_column_are_kept_whatever_their_sign(lo
     np.testing.assert_allclose(stored(model), weights, rtol=0, atol=1e-5)
     np.testing.assert_allclose(scores(model), x @ weights, rtol=0, atol=1e-4)
     assert (weights < 0).any()
+
+
+@pytest.mark.parametrize(("keep", "kind"), [(12, SparseWeights), (14, DualWeights), (None, DualWeights)])
+def test_few_users_store_a_matrix_of_users_where_that_is_smaller(keep, kind):
+    """23^2 numbers are more than 12 for each of 40 items, and fewer than 14; the scores are those of all weights."""
+    model = EASE(regularization=REGULARIZATION, keep=keep).fit(WIDE)
+    assert type(model.recommender.scorer.matrix) is kind
+    x, weights = closed_form(WIDE)
+    assert np.allclose(scores(model), x @ weights, rtol=0, atol=1e-5) == (kind is DualWeights)
 
 
 def test_items_without_interactions_have_no_weights():

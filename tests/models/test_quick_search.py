@@ -56,19 +56,17 @@ def test_the_defaults_stay_where_nothing_is_better():
     for method in (Stepwise, Halving):
         found, tried = search(method, lambda width, depth, epochs: 0.5)
         assert found == {}
-        assert tried[0] == {}
+        assert {} in tried
 
 
 def test_halving_tries_everything_at_a_quarter_and_the_best_quarter_in_full():
     found, tried = search(Halving, lambda width, depth, epochs: width + 10 * depth)
-    short, full = tried[1:7], tried[7:]
-    assert tried[0] == {}
-    assert all(changes["epochs"] == 10 for changes in short)
-    combinations = [(2, 1), (1, 1), (2, 3), (4, 1), (1, 3), (4, 3)]  # those nearest to the defaults first
+    short, full = tried[:6], tried[6:]
+    combinations = [(2, 1), (1, 1), (2, 3), (1, 3), (4, 3), (4, 1)]  # the defaults, then the nearest to the best so far
     assert [{"width": 2, "depth": 1, **changes} for changes in short] == [
         {"width": width, "depth": depth, "epochs": 10} for width, depth in combinations
     ]
-    assert full == [{"width": 4, "depth": 3}, {"depth": 3}]
+    assert full == [{"width": 4, "depth": 3}, {"depth": 3}, {}]  # the best quarter, and the defaults
     assert found == {"width": 4, "depth": 3}
 
 
@@ -81,6 +79,19 @@ def test_what_makes_a_fit_dearer_comes_last_with_the_best_of_the_others():
     assert tried[-2:] == [{**best, "rate": 0.1}, {**best, "rate": 0.9}]
     assert found == {**best, "rate": 0.9}
     assert search(Late, lambda width, depth, epochs, rate: width, rate=0.2)[0] == {"width": 4}
+
+
+def test_what_time_allows_is_spent_near_the_best():
+    left = 4
+
+    def value_of(width, depth, epochs):
+        nonlocal left
+        left -= 1
+        return width + 10 * depth if epochs == 40 or left >= 0 else None
+
+    found, tried = search(Halving, value_of)
+    assert found == {"depth": 3}  # found by four short fits, of which it was the third
+    assert {"width": 4, "depth": 3} not in tried
 
 
 def test_only_whole_fits_can_win():

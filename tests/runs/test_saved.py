@@ -541,6 +541,7 @@ def test_only_what_can_be_loaded_is_saved_and_a_refusal_keeps_the_old_run(folder
 WEIGHTS = {
     "sparse": EASE(regularization=1, keep=3),
     "dense": EASE(regularization=1, keep=None, duplicates="count"),
+    "dual": EASE(regularization=1, keep=None, duplicates="count"),
     "graph-filter": GFCF(factors=3),
 }
 
@@ -548,7 +549,9 @@ WEIGHTS = {
 @pytest.fixture(params=WEIGHTS)
 def weighted(request, tmp_path):
     """A run that scores by weights between items, and the model it holds."""
-    model = WEIGHTS[request.param].fit(make_run().recommender.history)
+    users = pa.array(range(ITEMS)) if request.param == "dense" else None  # fewer users than items have the dual form
+    model = WEIGHTS[request.param].fit(make_run(user_ids=users).recommender.history)
+    assert model.recommender.scorer.matrix.kind == request.param
     model.save(tmp_path / "weighted")
     return tmp_path / "weighted", model
 

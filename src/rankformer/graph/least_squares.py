@@ -14,7 +14,9 @@ and likewise the items; w_e is the weight of an interaction, 1 in a graph withou
 Two steps of conjugate gradients from the last iteration's solution do, all rows of a side at once (Takacs, Pilaszy and
 Tikk, RecSys 2011), in the basis of the eigenvectors of Y^T Y: there the first two terms of A_u are diagonal. They cost
 no matrix product in a step, and as a preconditioner they leave only the few interactions of a row to be solved for. A x
-is one `edge_dot` and one sum over edges.
+is one `edge_dot` and one sum over edges, and p . A p needs only the former: with D the diagonal terms and r the
+residual, p . D p = r . D^-1 r + beta^2 (p . D p of the step before), since r and the direction before are orthogonal.
+All of this is the same in any orthonormal basis, so both sides stay in the last one and are turned back at the end.
 """
 
 import math
@@ -24,7 +26,7 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.random_rows import drawn_rows
-from rankformer.graph.sparse_ops import edge_dot, row_dot, side_sums
+from rankformer.graph.sparse_ops import edge_dot, item_sums, row_dot, side_sums, user_sums
 
 _STEPS = 2  # of conjugate gradients, per half iteration; a third changed no metric
 
@@ -56,10 +58,12 @@ def least_squares_factors(
     factors = (drawn * (0.1 / math.sqrt(dim))).to(graph.device)
     others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), graph.all_users)])
     strength = row_regularization(graph.degree, others, weight, regularization, frequency_exponent).to(factors.dtype)
+    turned = torch.eye(dim, dtype=torch.float64, device=graph.device)  # the product of all bases
     for _ in range(iterations):
         for side in (slice(0, n), slice(n, n + m)):
-            _solve(graph, factors, side, weight, strength[side, None])
-    return factors
+            factors, basis = _solve(graph, factors, side, weight, strength[side, None])
+            turned = turned @ basis
+    return factors @ turned.T.to(factors.dtype)
 
 
 def row_regularization(
@@ -70,41 +74,49 @@ def row_regularization(
     return result
 
 
-def _solve(graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, strength: Tensor) -> None:
-    """Improve the factors of one side in place, the other side's being fixed; `strength` (rows, 1) is lambda_u."""
+def _solve(
+    graph: BipartiteGraph, factors: Tensor, side: slice, weight: float, strength: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return all factors in a new basis, those of one side improved, and that basis (d, d) in float64.
+
+    The other side's are fixed; `strength` (rows, 1) is lambda_u.
+    """
     of_users, n, weights = side.start == 0, graph.num_users, graph.edge_weights
     fixed = factors[n:] if of_users else factors[:n]
     gram = fixed.T @ fixed
     if not of_users:
         graph.ranks.sum_(gram)
-    values, vectors = torch.linalg.eigh(gram.double())
-    basis = vectors.to(factors.dtype)
-    rotated = factors @ basis  # (n+m, d); the rows of this side are overwritten below
-    x = rotated[side].clone()
+    values, basis = torch.linalg.eigh(gram.double())
+    factors = factors @ basis.to(factors.dtype)  # (n+m, d)
+    x, direction = factors[side].clone(), factors[side]  # what stands in these rows is multiplied by A
     diagonal = values.clamp(min=0).to(factors.dtype) + strength  # (rows, d)
 
     def sums(values: Tensor) -> Tensor:
-        """Return the sum of value times y_i, times the weight, over the edges of each row."""
-        return side_sums(graph, of_users, values if weights is None else values.mul_(weights), rotated)
-
-    def dots(rows: Tensor) -> Tensor:
-        """Return x_u . y_i on every edge, (E,), for rows x of the side."""
-        rotated[side] = rows
-        return edge_dot(graph, rotated, rotated)
+        """Return the sum of value times y_i, times the weight, over the edges of each row; overwrites the values."""
+        return side_sums(graph, of_users, values if weights is None else values.mul_(weights), factors)
 
     # b - A x in one sum over edges: each brings (c - (c - 1) x . y) y.
-    residual = sums(dots(x).mul_(1 - weight).add_(weight)).addcmul_(diagonal, x, value=-1)
-    direction, scratch = residual / diagonal, torch.empty_like(residual)
-    size = row_dot(residual, direction, scratch)[:, None]  # (rows, 1)
+    dots = edge_dot(graph, factors, factors)  # (E,)
+    residual = sums(dots.mul_(1 - weight).add_(weight)).addcmul_(diagonal, x, value=-1)
+    torch.div(residual, diagonal, out=direction)
+    size = row_dot(residual, direction)[:, None]  # (rows, 1) r . D^-1 r
+    on_diagonal = size  # (rows, 1) p . D p
     for step in range(_STEPS):
-        image = sums(dots(direction).mul_(weight - 1)).addcmul_(diagonal, direction)
+        dots = edge_dot(graph, factors, factors)
+        squares = dots.square() if weights is None else dots.square().mul_(weights)
+        on_edges = (user_sums if of_users else item_sums)(graph, squares)[:, None]
+        if not of_users:
+            graph.ranks.sum_(on_edges)
         # A row that is solved has no residual left; its step is 0 / 0.
-        length = (size / row_dot(direction, image, scratch)[:, None]).nan_to_num_(0.0, 0.0, 0.0)
+        length = (size / on_edges.mul_(weight - 1).add_(on_diagonal)).nan_to_num_(0.0, 0.0, 0.0)
         x.addcmul_(direction, length)
         if step + 1 < _STEPS:
+            image = sums(dots.mul_(weight - 1)).addcmul_(diagonal, direction)
             residual.addcmul_(image, length, value=-1)
             scaled = torch.div(residual, diagonal, out=image)
-            new_size = row_dot(residual, scaled, scratch)[:, None]
-            direction.mul_((new_size / size).nan_to_num_(0.0, 0.0, 0.0)).add_(scaled)
-            size = new_size
-    torch.mm(x, basis.T, out=factors[side])
+            new_size = row_dot(residual, scaled)[:, None]
+            beta = (new_size / size).nan_to_num_(0.0, 0.0, 0.0)
+            direction.mul_(beta).add_(scaled)
+            on_diagonal, size = beta.square().mul_(on_diagonal).add_(new_size), new_size
+    direction.copy_(x)
+    return factors, basis

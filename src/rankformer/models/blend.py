@@ -33,6 +33,7 @@ from rankformer.training.context import Event, FitContext, TrainingState
 
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
+FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
 MOST_OPERATIONS = 6e11  # of a member that is solved: seconds on two cores
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
@@ -105,6 +106,7 @@ class Blend(Model):
     has_vectors = None
     uses_weights = True  # in the members that can use them
     on_ranks = True  # with the members that can
+    most_validation_users = 12_000  # validations are most of what a quick search takes
     settings: BlendSettings
     search_space = {"tune": [True, False]}
 
@@ -122,8 +124,9 @@ class Blend(Model):
         """Return a member, not fitted, with some of its settings changed."""
         from rankformer.models.registry import model_class  # which knows this class
 
-        given = self.settings.member_settings.get(name, {})
-        return model_class(name)(seed=self.seed, device=self.settings.device, **{**given, **changes})
+        method, given = model_class(name), self.settings.member_settings.get(name, {})
+        search = {"tune": False} if "tune" in method.settings_class.model_fields else {}  # the blend searches itself
+        return method(seed=self.seed, device=self.settings.device, **{**search, **given, **changes})
 
     def choices_without(
         self, train: TrainingData, verbose: bool | None, on_event: Callable[[Event], None] | None
@@ -219,29 +222,35 @@ class _Work:
 
     def search(self, name: str, until: float) -> dict[str, Trial]:
         """Return the best trial of a member, and the one with its defaults where that is another."""
-        limits = self.limits(name, until)
-        defaults = self.trial(name, limits)
-        best = defaults
+        limits, begun = self.limits(name, until), self.seconds
         method = type(self.blend.member(name))
+        finalists: list[Trial] = []  # a cheaper fit is none
 
         def value_of(changes: dict[str, Any]) -> float | None:
-            nonlocal best
-            if self.seconds >= until and self.find(name, {**limits, **changes}) is None:
+            is_cheaper, settings = method.fidelity in changes, {**limits, **changes}
+            time_up = self.seconds >= (begun + FIRST_STAGE * (until - begun) if is_cheaper else until)
+            if time_up and (is_cheaper or finalists) and self.find(name, settings) is None:
                 return None
             try:
-                trial = self.trial(name, {**limits, **changes})
+                trial = self.trial(name, settings)
             except FAILURES:
+                if not changes:
+                    raise
                 return None
-            loser = trial  # a cheaper fit is never kept
-            if method.fidelity not in changes and trial.value > best.value:
-                loser, best = best, trial
-            if loser is not defaults and loser is not best:
-                loser.scorer, loser.parameters = None, {}  # frees memory
+            if not is_cheaper:
+                finalists.append(trial)
+            for other in [trial, *finalists]:
+                if other is not max(finalists, key=_value, default=None) and other.settings != limits:
+                    other.scorer, other.parameters = None, {}  # frees memory
             return trial.value
 
         if self.settings.tune and self.context.validate is not None:
             quick_search(method, {**self.settings.member_settings.get(name, {}), **limits}, value_of)
-        return {name: best} if best is defaults else {name: best, f"{name} (defaults)": defaults}
+        else:
+            value_of({})
+        best = max(finalists, key=_value)
+        defaults = [trial for trial in finalists if trial.settings == limits and trial is not best]
+        return {name: best} | {f"{name} (defaults)": trial for trial in defaults}
 
     def limits(self, name: str, until: float) -> dict[str, Any]:
         """Return fewer epochs where all of them would take longer than a member may.
@@ -262,7 +271,8 @@ class _Work:
             begun.append((self.unfinished[0]["member"], self.unfinished[0]["settings"]))
         for member, changes in begun:  # a resumed fit keeps what it had found
             if member == name:
-                return {key: value for key, value in changes.items() if key == "epochs"}
+                given = changes.get("epochs", epochs)  # fewer than the least are a cheap trial's
+                return {"epochs": given} if LEAST_EPOCHS * epochs <= given < epochs else {}
         moments = [time.perf_counter()]
         probe = self.blend.member(name, epochs=2, validate_every=2)
         probe.learn(
@@ -368,6 +378,10 @@ class _Work:
             }
         numbers["trials"] = [trial.record() for trial in self.trials]
         self.context.checkpoints.save(len(self.trials), TrainingState(tensors, numbers))
+
+
+def _value(trial: Trial) -> float:
+    return trial.value
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 import time
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import torch
 
-from rankformer.errors import TrainingError
+from rankformer.errors import ConfigError, TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
+from rankformer.models.quick_search import quick_search
 from rankformer.scoring.base import Scorer
 from rankformer.settings import ModelSettings
 from rankformer.training.context import FitContext
@@ -18,7 +20,10 @@ class ClosedFormSettings(ModelSettings):
     """What every such method has."""
 
     metric: str = "ndcg@20"
-    """Metric that is measured on the validation part and logged; nothing is chosen by it."""
+    """Metric that is measured on the validation part; it chooses the settings that are tuned."""
+    tune: bool = True
+    """Whether to search the few settings that matter on the validation part, where the method names such; those that
+    are given stay as they are."""
 
 
 class ItemWeightSettings(ClosedFormSettings):
@@ -48,6 +53,25 @@ class ClosedFormModel(Model):
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         started = time.perf_counter()
+
+        def record(**event: Any) -> None:
+            context.record({**event, "seconds": round(time.perf_counter() - started, 3)})
+
+        scorer, open_settings = None, self.ladder.keys() - self.settings.model_fields_set
+        if self.settings.tune and open_settings and context.validate is not None:
+            scorer = self._tuned(graph, context.validate, record)
+        scorer = scorer or self.solve_finite(graph)
+        record(event="solved")
+        if context.validate is not None:
+            record(event="validation", epoch=1, **context.validate(scorer), best=True)
+        return scorer
+
+    def solve_finite(self, graph: BipartiteGraph) -> Scorer:
+        """Return what `solve` does.
+
+        Raises:
+            TrainingError: it is not finite.
+        """
         try:
             scorer = self.solve(graph)
             solved = not graph.ranks.total(float(not scorer.is_finite()))[0]  # on every rank
@@ -55,8 +79,27 @@ class ClosedFormModel(Model):
             solved = False
         if not solved:
             raise TrainingError(f"{self.name} has no finite solution here; {self.settings.likely_cause()}")
-        context.record({"event": "solved", "seconds": round(time.perf_counter() - started, 3)})
-        if context.validate is not None:
-            event = {"event": "validation", "epoch": 1, **context.validate(scorer), "best": True}
-            context.record({**event, "seconds": round(time.perf_counter() - started, 3)})
         return scorer
+
+    def _tuned(
+        self, graph: BipartiteGraph, validate: Callable[[Scorer], dict[str, float]], record: Callable[..., None]
+    ) -> Scorer | None:
+        """Take the best settings of a quick search; return the scorer with them, None where nothing could be solved."""
+        given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
+        best: tuple[float, Scorer] | None = None
+
+        def value_of(changes: dict[str, Any]) -> float | None:
+            nonlocal best
+            record(event="fitting", member=self.name, settings=changes)
+            try:
+                scorer = type(self)(**{**given, **changes}).solve_finite(graph)
+            except (ConfigError, TrainingError, MemoryError):
+                return None
+            value = validate(scorer)[self.settings.metric]
+            record(event="trial", member=self.name, settings=changes, value=value)
+            if self.fidelity not in changes and (best is None or value > best[0]):
+                best = value, scorer
+            return value
+
+        self.settings = self.settings.replace(**quick_search(type(self), given, value_of))
+        return None if best is None else best[1]

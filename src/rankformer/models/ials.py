@@ -25,7 +25,7 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
 from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.scoring.fold_in import LeastSquares, embed
+from rankformer.scoring.fold_in import LeastSquares
 from rankformer.scoring.histories import Histories
 from rankformer.training.activations import kept_memory
 
@@ -86,4 +86,4 @@ class IALS(ClosedFormModel):
         rule = LeastSquares(items, settings.weight, strength, offset, settings.frequency_exponent)
         weights = None if graph.edge_weights is None else graph.edge_weights.cpu()
         histories = Histories(graph.edge_users.long().cpu(), graph.edge_items.long().cpu() - n, n, weights)
-        return Embeddings(embed(rule, histories).float(), items, rule)
+        return Embeddings(rule.total(histories).float(), items, rule)

@@ -17,18 +17,14 @@ similarities, here each recommended item has its neighbours and the sum is not d
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.sparse import csr_array, diags_array
-from torch import Tensor
+from scipy.sparse import diags_array
 
 from rankformer.graph.bipartite import BipartiteGraph, positive_sums
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.scoring.base import ScoreMatrix
-from rankformer.scoring.item_matrix import SparseWeights
+from rankformer.scoring.item_matrix import SparseWeights, largest_products
 from rankformer.scoring.item_scorer import ItemScorer
-from rankformer.scoring.top_k import top_k
 
 
 class ItemKNNSettings(ItemWeightSettings):
@@ -57,7 +53,7 @@ class ItemKNN(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
-    ladder = {"neighbours": (20, 100, 500), "user_power": (0.0, 0.5, 1.0), "shrinkage": (0.0, 10.0, 50.0)}
+    ladder = {"neighbours": (100, 500), "user_power": (0.0, 0.5, 1.0), "shrinkage": (0.0, 10.0, 50.0)}
     search_space = {
         "neighbours": {"low": 10, "high": 500, "log": True},
         "shrinkage": {"low": 1.0, "high": 500.0, "log": True},
@@ -71,31 +67,15 @@ class ItemKNN(ClosedFormModel):
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
         x = graph.interaction_matrix(self.settings.count_duplicates)
-        everything = torch.arange(graph.num_items)
-        near = top_k(_Similarities(x, self.settings), everything, min(self.settings.neighbours, len(everything)))
-        return ItemScorer(SparseWeights.of_lists(near.items, near.scores), x, self.settings.count_duplicates)
+        voters = (
+            diags_array(positive_sums(x, 1).astype(np.float64) ** -self.settings.user_power) @ x
+        ).T.tocsr()  # (m, n)
+        right, shrinkage, a = x.astype(np.float64), self.settings.shrinkage, self.settings.asymmetry
+        counts = np.maximum(voters.multiply(right.T).sum(axis=1), np.finfo(np.float64).tiny)  # (m,) c_ii
+        target_norm, source_norm = counts ** (1 - a), counts**a
 
+        def similarity(i: NDArray[Any], j: NDArray[Any], together: NDArray[np.float64]) -> NDArray[np.float64]:
+            return together / (target_norm[i] * source_norm[j] + shrinkage)
 
-class _Similarities(ScoreMatrix):
-    """Scores items for items, so that the search for a user's best items finds an item's neighbours too."""
-
-    def __init__(self, x: csr_array, settings: ItemKNNSettings) -> None:
-        sizes = positive_sums(x, 1).astype(np.float64)
-        self.left = (diags_array(sizes**-settings.user_power) @ x).T.tocsr()  # (m, n)
-        self.right = x.astype(np.float64)
-        self.shrinkage = settings.shrinkage
-        counts = np.maximum(self.left.multiply(self.right.T).sum(axis=1), np.finfo(np.float64).tiny)  # (m,) c_ii
-        self.source_norm, self.target_norm = counts**settings.asymmetry, counts ** (1 - settings.asymmetry)
-
-    @property
-    def num_items(self) -> int:
-        return int(self.left.shape[0])
-
-    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return s_ji for targets i (rows) and all j; -inf where i and j have no user in common, or are one."""
-        del out
-        targets = users.numpy()
-        together: NDArray[np.float64] = (self.left[targets] @ self.right).toarray()
-        together[np.arange(len(targets)), targets] = 0
-        similarity = together / (self.target_norm[targets, None] * self.source_norm + self.shrinkage)
-        return torch.from_numpy(np.where(together > 0, similarity, -np.inf))
+        near = largest_products(voters, right, self.settings.neighbours, similarity)
+        return ItemScorer(SparseWeights.of_rows(near), x, self.settings.count_duplicates)

@@ -2,14 +2,16 @@
 
 Each method names these settings with a short ladder of values (`Model.ladder`) and what makes a fit cheaper
 (`Model.fidelity`: the number of epochs or iterations). All combinations are fitted at a quarter of the full fidelity,
-those nearest to the defaults first, and the best quarter of them at full fidelity; a method without a cheaper fit
-varies one setting after the other instead. What makes a fit dearer comes last (`Model.late_ladder`). The defaults
-always take part at full fidelity, so that the result is never worse than they are. `rankformer tune --budget` and the
-blend search this way. (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification", AISTATS 2016.)
+the one nearest to the best so far next, and the best quarter of them and the defaults at full fidelity: so that what
+time allows is spent where it is worth most, and with enough of it the result is never worse than the defaults. A method
+without a cheaper fit varies one setting after the other instead. What makes a fit dearer comes last
+(`Model.late_ladder`). `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar,
+"Non-stochastic Best Arm Identification", AISTATS 2016.)
 """
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -38,23 +40,20 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         tried[repr(sorted(changes.items()))] = value, changes
         return value
 
-    measured({})
     ladder = {name: values for name, values in method.ladder.items() if name not in fixed}
-    if not ladder:
-        return {}
-    if method.fidelity is None or method.fidelity in fixed:
+    if method.fidelity is None or method.fidelity in fixed or not ladder:
+        measured({})
         best: dict[str, Any] = {}
         for name, values in ladder.items():
             options = [{**best, name: value} for value in values if value != _default(method, name)]
             best = max([best, *options], key=lambda changes: _known(tried, changes, measured))
     else:
-        low = {method.fidelity: cheaper(_default(method, method.fidelity))}
-        first = [(value_of({**changes, **low}), changes) for changes in _combinations(method, ladder)]
-        ranked = sorted(
-            ((value, -at) for at, (value, _) in enumerate(first) if value is not None), reverse=True
-        )  # the earlier of equals
-        for _, at in ranked[: math.ceil(len(first) / SURVIVORS)]:
-            _known(tried, first[-at][1], measured)
+        first = _first_stage(method, ladder, value_of)
+        for _, changes in first[: math.ceil(len(first) / SURVIVORS)]:
+            measured(changes)
+        _known(tried, {}, measured)
+    if not ladder:
+        return {}
     for name, values in method.late_ladder.items():
         best = max(tried.values(), key=lambda each: each[0])[1]
         for value in values if name not in fixed else ():
@@ -76,17 +75,30 @@ def _known(
     return measured(changes) if found is None else found[0]
 
 
-def _combinations(method: type[Model], ladder: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every combination of the ladders' values, as changes of the defaults; the fewest rungs away come first."""
-    found = []
-    for values in product(*ladder.values()):
-        chosen = {name: value for name, value in zip(ladder, values, strict=True) if value != _default(method, name)}
-        rungs = [
-            abs(_rung(ladder[name], value) - _rung(ladder[name], _default(method, name)))
-            for name, value in chosen.items()
-        ]
-        found.append((sum(rungs), chosen))
-    return [chosen for _, chosen in sorted(found, key=lambda each: each[0])]
+def _first_stage(method: type[Model], ladder: Mapping[str, Any], value_of: Try) -> list[tuple[float, dict[str, Any]]]:
+    """Return every combination of the ladders' values and what it came to at low fidelity, the best first.
+
+    Combinations are changes of the defaults, which come first; then the fewest rungs from the best so far.
+    """
+    assert method.fidelity is not None
+    low = {method.fidelity: cheaper(_default(method, method.fidelity))}
+    waiting = [dict(zip(ladder, values, strict=True)) for values in product(*ladder.values())]
+    best, found = {name: _default(method, name) for name in ladder}, list[tuple[float, dict[str, Any]]]()
+    while waiting:
+        combination = min(waiting, key=partial(_rungs_between, ladder, best))
+        waiting.remove(combination)
+        changes = {name: value for name, value in combination.items() if value != _default(method, name)}
+        value = value_of({**changes, **low})
+        if value is None:
+            continue
+        if all(value > other for other, _ in found):
+            best = combination
+        found.append((value, changes))
+    return sorted(found, key=lambda each: -each[0])  # the earlier of equals
+
+
+def _rungs_between(ladder: Mapping[str, Any], one: dict[str, Any], other: dict[str, Any]) -> int:
+    return sum(abs(_rung(values, one[name]) - _rung(values, other[name])) for name, values in ladder.items())
 
 
 def _rung(values: Any, value: Any) -> int:

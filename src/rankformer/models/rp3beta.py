@@ -15,17 +15,13 @@ Departures: none in the equations; ties go to the lower index.
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
-from scipy.sparse import csr_array, diags_array
-from torch import Tensor
+from scipy.sparse import diags_array
 
 from rankformer.graph.bipartite import BipartiteGraph, positive_sums
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.scoring.base import ScoreMatrix
-from rankformer.scoring.item_matrix import SparseWeights
+from rankformer.scoring.item_matrix import SparseWeights, largest_products
 from rankformer.scoring.item_scorer import ItemScorer
-from rankformer.scoring.top_k import top_k
 
 
 class RP3BetaSettings(ItemWeightSettings):
@@ -63,39 +59,11 @@ class RP3Beta(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
-        pairs, m = graph.interaction_matrix(self.settings.count_duplicates), graph.num_items
-        length = min(self.settings.neighbours, m)
-        reached = top_k(_Walk(pairs, self.settings), torch.arange(m), length)  # (m, length) targets of each source
-        kept = reached.items >= 0
-        sources = torch.arange(m)[:, None].expand(-1, length)[kept].numpy()
-        entries = (reached.scores[kept].numpy(), (sources, reached.items[kept].numpy()))
-        by_target = csr_array(entries, shape=(m, m)).tocsc()
-        offsets, indices = by_target.indptr.astype(np.int64), by_target.indices.astype(np.int32)
-        values = by_target.data.astype(np.float32)
-        weights = SparseWeights(torch.from_numpy(offsets), torch.from_numpy(indices), torch.from_numpy(values))
-        return ItemScorer(weights, pairs, self.settings.count_duplicates)
-
-
-class _Walk(ScoreMatrix):
-    """Scores the items that a walk from an item over its users reaches."""
-
-    def __init__(self, pairs: csr_array, settings: RP3BetaSettings) -> None:
-        alpha = settings.walk_exponent
+        pairs, alpha = graph.interaction_matrix(self.settings.count_duplicates), self.settings.walk_exponent
         d_users, d_items = (positive_sums(pairs, axis).astype(np.float64) for axis in (1, 0))
         powered = pairs.astype(np.float64).power(alpha)
-        self.to_users = (powered @ diags_array(d_items**-alpha)).T.tocsr()  # (m, n) P_iu
-        self.to_items = (
-            diags_array(d_users**-alpha) @ powered @ diags_array(d_items**-settings.popularity_exponent)
-        ).tocsr()  # (n, m) P_ui / d_i^beta
-
-    @property
-    def num_items(self) -> int:
-        return int(self.to_users.shape[0])
-
-    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return W_ji for sources j (rows) and all i; -inf where the walk does not lead, or back to j."""
-        del out
-        sources = users.numpy()
-        weights = torch.from_numpy((self.to_users[sources] @ self.to_items).toarray())
-        weights[torch.arange(len(sources)), users] = 0
-        return weights.masked_fill_(weights == 0, float("-inf"))
+        to_users = (powered @ diags_array(d_items**-alpha)).T.tocsr()  # (m, n) P_iu
+        fewer = diags_array(d_items**-self.settings.popularity_exponent)
+        to_items = (diags_array(d_users**-alpha) @ powered @ fewer).tocsr()  # (n, m) P_ui / d_i^beta
+        reached = largest_products(to_users, to_items, self.settings.neighbours, lambda i, j, weights: weights)
+        return ItemScorer(SparseWeights.of_rows(reached.T.tocsr()), pairs, self.settings.count_duplicates)

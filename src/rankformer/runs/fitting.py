@@ -39,6 +39,7 @@ class Learner(Protocol):
     name: ClassVar[str]
     on_ranks: bool
     uses_weights: ClassVar[bool]
+    most_validation_users: ClassVar[int | None]
     device: torch.device
     log: list[Event]
 
@@ -118,7 +119,7 @@ def fit(
         if folder is not None:
             log.rewind(state.numbers["log_events"] if state else 0)
             checkpoints = _Checkpoints(store, log)
-        validate = None if valid is None else make_validator(train, valid, metric)
+        validate = None if valid is None else make_validator(train, valid, metric, model.most_validation_users)
         weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
         graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
         scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()

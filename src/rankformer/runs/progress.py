@@ -20,13 +20,13 @@ OnEvent = Callable[[Event], None]
 def training_progress(
     settings: Any, validates: bool, *, watched: bool, console: "Console", to_stdout: bool = False
 ) -> Iterator[OnEvent | None]:
-    """Yield a function that shows the events of a training, or of a blend; None for methods that are solved.
+    """Yield a function that shows the events of a training, of a blend or of quick tuning; None for other methods.
 
     Where someone is `watching` it moves a bar. Elsewhere it prints a line per validation, on stderr unless `to_stdout`;
     without a validation part (`validates`), and in a refit, it does so at the epochs where they would be.
     """
-    if hasattr(settings, "members"):
-        with console.status("blending") if watched else nullcontext() as line:
+    if hasattr(settings, "tune"):
+        with console.status("fitting") if watched else nullcontext() as line:
             yield partial(_show_member, settings, line, sys.stdout if to_stdout else sys.stderr)
         return
     if not hasattr(settings, "epochs"):
@@ -66,7 +66,7 @@ def training_progress(
 
 def step_of(settings: Any, event: Event) -> str | None:
     """Return what a fit is doing once it has told of an event; None where the event does not say."""
-    if hasattr(settings, "members"):
+    if hasattr(settings, "tune"):
         fitting = f"fitting {event.get('member')}{_changes(event)}"
         return {"fitting": fitting, "weighing": "choosing weights on the validation part"}.get(event["event"])
     if "epoch" not in event:
@@ -77,7 +77,7 @@ def step_of(settings: Any, event: Event) -> str | None:
 
 
 def _show_member(settings: Any, status: "Status | None", stream: TextIO, event: Event) -> None:
-    """Show what a blend is doing: on a status line, or as a line for each finished member or trial."""
+    """Show what a blend or quick tuning is doing: on a status line, or as a line for each finished member or trial."""
     kind, member = event["event"], event.get("member", "")
     doing = step_of(settings, event)
     if kind == "trial":

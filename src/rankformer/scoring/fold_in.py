@@ -154,54 +154,64 @@ class LeastSquares(FoldIn):
         return values.clamp(min=0), vectors
 
     def split(self, histories: Histories) -> Split:
-        parts = self._rotated_parts(histories) @ self._eigen[1].T
-        return Split(parts, parts.new_zeros(histories.num_users, parts.shape[1]))
+        parts = torch.zeros(len(histories.items), self.vectors.shape[1], dtype=torch.float64)
+        for batch in self._batches(histories):
+            # Each entry by itself: c A_u^-1 q_i sqrt(w_e), for the q_i of a user side by side.
+            solved = batch.solve(torch.diag_embed(batch.roots), self.weight).mT  # (b, l, d)
+            parts[batch.entries[batch.filled]] = solved[batch.filled]
+        return Split(parts @ self._eigen[1].T, parts.new_zeros(histories.num_users, parts.shape[1]))
 
     def total(self, histories: Histories) -> Tensor:
-        parts = self._rotated_parts(histories)
-        sums = parts.new_zeros(histories.num_users, parts.shape[1]).index_add_(0, histories.users, parts)
-        return sums @ self._eigen[1].T  # one product per user in place of one per entry
+        """Return the users' embeddings; one right side per user, where `split` has one per entry."""
+        sums = torch.zeros(histories.num_users, self.vectors.shape[1], dtype=torch.float64)
+        for batch in self._batches(histories):
+            sums[batch.users] = batch.solve(batch.roots[:, :, None], self.weight)[:, :, 0]
+        return sums @ self._eigen[1].T
 
-    def _rotated_parts(self, histories: Histories) -> Tensor:
-        """Return c w_e A_u^-1 q_i of each entry (h, d), in the basis of the eigenvectors."""
+    def _batches(self, histories: Histories) -> Iterator["_Systems"]:
+        """Yield the users that have entries, longest history first, in batches of bounded memory when padded."""
         values, basis = self._eigen
-        sizes = histories.counts
+        sizes, d = histories.counts, len(basis)
         totals = sizes if histories.weights is None else histories.sizes  # (b,) d_u
         roots = None if histories.weights is None else histories.weights.double().sqrt()
-        starts, d = sizes.cumsum(0) - sizes, len(basis)
+        starts = sizes.cumsum(0) - sizes
         distinct, item_of = torch.unique(histories.items, return_inverse=True)
         rotated = self.vectors[distinct].double() @ basis
-        parts = torch.zeros(len(histories.items), d, dtype=torch.float64)
-        for users in _similar_sizes(sizes, d):
-            position = torch.arange(int(sizes[users[0]]))  # (l,) the longest history comes first
+        order = torch.argsort(sizes, descending=True, stable=True)[: int((sizes > 0).sum())]
+        while len(order):
+            longest = int(sizes[order[0]])
+            numbers = longest * (3 * d + 2 * longest) if longest < d else d * (2 * d + 3 * longest)
+            users, order = order.tensor_split([max(1, _NUMBERS_AT_ONCE // numbers)])
+            position = torch.arange(longest)
             filled = position < sizes[users, None]  # (b, l)
             entries = torch.where(filled, starts[users, None] + position, 0)
-            q = rotated[item_of[entries]] * filled[:, :, None]  # (b, l, d), padded by zeros
-            q = q if roots is None else q * roots[entries][:, :, None]
+            root = filled.double() if roots is None else filled * roots[entries]
             strength = self.regularization * (totals[users] + self.offset).double() ** self.exponent  # (b,) lambda_u
-            diagonal = values + strength[:, None]  # (b, d) D
-            if q.shape[1] < d:
-                scaled = q / diagonal[:, None]  # (b, l, d) Q_u D^-1
-                systems = (self.weight - 1) * (scaled @ q.mT)  # (b, l, l)
-                systems.diagonal(dim1=1, dim2=2).add_(1)
-                solved = torch.cholesky_solve(scaled, torch.linalg.cholesky(systems))
-            else:
-                systems = (self.weight - 1) * (q.mT @ q) + torch.diag_embed(diagonal)  # (b, d, d)
-                solved = torch.cholesky_solve(q.mT, torch.linalg.cholesky(systems)).mT  # (b, l, d)
-            parts[entries[filled]] = self.weight * solved[filled]
-        return parts if roots is None else parts * roots[:, None]
+            q = rotated[item_of[entries]].mul_(root[:, :, None])
+            yield _Systems(users, entries, filled, root, q, values + strength[:, None])
 
 
-def _similar_sizes(sizes: Tensor, d: int) -> Iterator[Tensor]:
-    """Yield the users that have entries, longest history first, in batches of bounded memory when padded."""
-    order = torch.argsort(sizes, descending=True, stable=True)
-    order = order[: int((sizes > 0).sum())]
-    start = 0
-    while start < len(order):
-        longest = int(sizes[order[start]])
-        count = max(1, _NUMBERS_AT_ONCE // (d * (2 * d + 3 * longest)))
-        yield order[start : start + count]
-        start += count
+class _Systems(NamedTuple):
+    """The normal equations of a batch of users, histories padded to one length l."""
+
+    users: Tensor  # (b,)
+    entries: Tensor  # (b, l) which entry; any where there is none
+    filled: Tensor  # (b, l) whether there is one
+    roots: Tensor  # (b, l) sqrt(w_e), 0 where there is none
+    q: Tensor  # (b, l, d) sqrt(w_e) q_i in the basis of the eigenvectors
+    diagonal: Tensor  # (b, d) D
+
+    def solve(self, right: Tensor, weight: float) -> Tensor:
+        """Return c A_u^-1 Q_u^T r, (b, d, k), for right sides r (b, l, k)."""
+        q, root = self.q, self.diagonal.sqrt()
+        if q.shape[1] >= q.shape[2]:
+            systems = (weight - 1) * (q.mT @ q) + torch.diag_embed(self.diagonal)  # (b, d, d)
+            return torch.cholesky_solve(weight * (q.mT @ right), torch.linalg.cholesky(systems))
+        scaled = q / root[:, None]  # (b, l, d) Q_u D^-1/2
+        systems = (weight - 1) * (scaled @ scaled.mT)  # (b, l, l)
+        systems.diagonal(dim1=1, dim2=2).add_(1)
+        solved = torch.cholesky_solve(weight * right, torch.linalg.cholesky(systems))
+        return (scaled.mT @ solved).div_(root[:, :, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,12 @@
 """Item-item weights W, with which a user's history x scores every item: y = x W.
 
 W[j, i] is the weight of item j of a history for item i. A matrix is kept as the method makes it: a few weights per item
-(`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`).
+(`SparseWeights`), all of them (`DenseWeights`), or as a product that is never multiplied out (`graph_filter`,
+`dual_weights`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -13,11 +14,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from rankformer.errors import DataError
 from rankformer.scoring.base import Part, check_tensor
+
+_BLOCK_PRODUCTS = 2**25  # multiplications of one block of rows, which bound the memory it takes
 
 
 class ItemMatrix(Part, ABC):
@@ -63,6 +66,13 @@ class SparseWeights(ItemMatrix):
         kept = sources >= 0
         offsets = torch.nn.functional.pad(kept.sum(1).cumsum(0), (1, 0))
         return cls(offsets, sources[kept].int(), values[kept].float())
+
+    @classmethod
+    def of_rows(cls, by_target: csr_array) -> Self:
+        """Return the matrix W^T of the given weights, a row per target item."""
+        parts = (by_target.indptr.astype(np.int64), by_target.indices.astype(np.int32), by_target.data)
+        offsets, sources, values = (torch.from_numpy(part) for part in parts)
+        return cls(offsets, sources, values.float())
 
     @property
     def num_items(self) -> int:
@@ -124,3 +134,45 @@ class DenseWeights(ItemMatrix):
         del metadata
         m = interactions.shape[1]
         return cls(check_tensor(tensors["weights"], "weights", (m, m)))
+
+
+def largest_products(
+    left: csr_array,
+    right: csr_array,
+    count: int,
+    rescale: Callable[[NDArray[Any], NDArray[Any], NDArray[np.float64]], NDArray[np.float64]],
+) -> csr_array:
+    """Return the `count` largest positive entries of each row of left @ right (m, m), its diagonal left out.
+
+    Only products that are not 0 are ever made, a block of rows at a time. Of equal entries the lower column is kept.
+
+    Args:
+        left: (m, n).
+        right: (n, m).
+        count: how many entries to keep.
+        rescale: maps rows, columns and values of entries to the values that are compared and kept.
+    """
+    work = np.cumsum(left.astype(bool) @ np.diff(right.indptr).astype(np.float64))
+    cuts = np.searchsorted(work, np.arange(_BLOCK_PRODUCTS, work[-1] if len(work) else 0, _BLOCK_PRODUCTS))
+    kept = []
+    for block in np.split(np.arange(left.shape[0]), cuts):
+        together = (left[block] @ right).tocsr()
+        together.sort_indices()
+        rows = np.repeat(block, np.diff(together.indptr))
+        together.data = np.where(rows == together.indices, 0.0, rescale(rows, together.indices, together.data))
+        kept.append(_largest_per_row(together, count))
+    return csr_array(vstack(kept, format="csr")) if len(kept) > 1 else kept[0]
+
+
+def _largest_per_row(matrix: csr_array, count: int) -> csr_array:
+    chosen = matrix.data > 0
+    for start, end in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
+        if end - start <= count:
+            continue
+        values = matrix.data[start:end]
+        least = np.partition(values, end - start - count)[end - start - count]
+        level = np.flatnonzero(values == least)
+        chosen[start:end] &= values >= least
+        chosen[start + level[count - int((values > least).sum()) :]] = False
+    sizes = np.concatenate([[0], np.cumsum(chosen)])[matrix.indptr]
+    return csr_array((matrix.data[chosen], matrix.indices[chosen], sizes), shape=matrix.shape)

@@ -17,11 +17,13 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
 from rankformer.graph.bipartite import interaction_matrix
 from rankformer.scoring.base import Contributions, Scorer
+from rankformer.scoring.dual_weights import DualWeights
 from rankformer.scoring.graph_filter import GraphFilter
 from rankformer.scoring.histories import Histories
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
 
-ITEM_WEIGHTS: dict[str, type[ItemMatrix]] = {kind.kind: kind for kind in (SparseWeights, DenseWeights, GraphFilter)}
+_KINDS: tuple[type[ItemMatrix], ...] = (SparseWeights, DenseWeights, GraphFilter, DualWeights)
+ITEM_WEIGHTS = {kind.kind: kind for kind in _KINDS}
 
 
 @dataclass(frozen=True, eq=False)

@@ -172,7 +172,8 @@ class Objective:
         state: State = "short" if short else "complete"
         value, epoch, problem = None, None, ""
         try:
-            model = self.method(seed=self.seed, device=self.device, **{**self.fixed, **settings})
+            search = {"tune": False} if "tune" in self.method.settings_class.model_fields else {}  # that is done here
+            model = self.method(seed=self.seed, device=self.device, **{**search, **self.fixed, **settings})
             epochs = model.settings.epochs if isinstance(model, TrainedModel) else 0
             train, valid = self.data.train, self.data.valid
             parts = Parts(train, valid, valid.rows(np.arange(0)))
