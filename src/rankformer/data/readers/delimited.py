@@ -32,6 +32,13 @@ UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter that the parser cannot take
 
 def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False) -> RawTable:
     """Return every column as strings; `typed` is RecBole's, whose header says `name:type` and whose quotes are text."""
+    return next(tables(file, named, delimiter=delimiter, typed=typed, whole=True))
+
+
+def tables(
+    file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False, whole: bool = False
+) -> Iterator[RawTable]:
+    """Yield what `read` returns in tables of a few megabytes each, which share their `bad`; or as a `whole`."""
     delimiter = file.options.delimiter or (delimiter if typed else _detect_delimiter(file, delimiter))
     replaced = _replaced(delimiter)
     quoted = not typed and not replaced
@@ -63,42 +70,45 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
         bad.records.append(row.number - 1 - has_header)
         return "skip"
 
-    skip = file.options.on_bad_row == "skip"
-    with file.open(replaced) as stream:
-        try:
-            table = pyarrow.csv.read_csv(
-                stream,
-                # Rows are numbered only where one thread reads them.
-                pyarrow.csv.ReadOptions(
-                    block_size=BLOCK_BYTES,
-                    column_names=positions,
-                    skip_rows_after_names=int(has_header),
-                    use_threads=not skip,
-                ),
-                pyarrow.csv.ParseOptions(
-                    delimiter=UNIT_SEPARATOR if replaced else delimiter,
-                    quote_char='"' if quoted else False,
-                    newlines_in_values=quoted,
-                    invalid_row_handler=leave_out if skip else None,
-                ),
-                pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(kinds) or positions[:1]),
-            )
-        except pa.ArrowInvalid as problem:
-            raise _explained(file, records, delimiter, len(names), problem) from None
-    if quoted and file.survey.quotes % 2:
-        for _record in records(strict=True):  # refuses a quote that is never closed
-            pass
-    if not table.num_rows:
-        raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
-
-    def locate(row: int) -> str:
+    def locate(begin: int, row: int) -> str:
+        row += begin
         for record in bad.records:  # in ascending order
             row += record <= row
         line, _cells = next(islice(records(), row + has_header, None))
         return f"line {line}"
 
-    table = with_unread(table, positions).rename_columns(names)
-    return RawTable(table, file.name, locate, is_text=True, has_header=has_header, options=file.options, bad=bad)
+    if quoted and file.survey.quotes % 2:
+        for _record in records(strict=True):  # refuses a quote that is never closed
+            pass
+    skip, rows = file.options.on_bad_row == "skip", 0
+    options = (
+        # Rows are numbered only where one thread reads them.
+        pyarrow.csv.ReadOptions(
+            block_size=BLOCK_BYTES,
+            column_names=positions,
+            skip_rows_after_names=int(has_header),
+            use_threads=not skip,
+        ),
+        pyarrow.csv.ParseOptions(
+            delimiter=UNIT_SEPARATOR if replaced else delimiter,
+            quote_char='"' if quoted else False,
+            newlines_in_values=quoted,
+            invalid_row_handler=leave_out if skip else None,
+        ),
+        pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(kinds) or positions[:1]),
+    )
+    with file.open(replaced) as stream:
+        try:
+            blocks = [pyarrow.csv.read_csv(stream, *options)] if whole else pyarrow.csv.open_csv(stream, *options)
+            for block in blocks:
+                if block.num_rows:
+                    table = with_unread(pa.table(block), positions).rename_columns(names)
+                    yield RawTable(table, file.name, partial(locate, rows), True, has_header, file.options, bad)
+                    rows += block.num_rows
+        except pa.ArrowInvalid as problem:
+            raise _explained(file, records, delimiter, len(names), problem) from None
+    if not rows:
+        raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
 
 
 def _replaced(delimiter: str) -> str:
@@ -176,9 +186,9 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
         return True
     if any(cell in KNOWN_NAMES[role] for cell in first for role in ("user", "item")):
         return True
-    if any(map(_is_number, first)) or any(name.isdecimal() for name in named or ()):
+    if any(map(is_number, first)) or any(name.isdecimal() for name in named or ()):
         return False
-    if len(rows) > 1 and any(map(_is_number, rows[1])):
+    if len(rows) > 1 and any(map(is_number, rows[1])):
         return True  # words above numbers
     raise DataError(
         f"{file.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
@@ -187,7 +197,8 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
     )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether text is written as a number."""
     try:
         float(text)
     except ValueError:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,24 @@ _BATCH = 65_536
 
 def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
     """Return the columns of a Parquet file that a log needs."""
+    with _opened(file, named) as (names, batches):
+        table = collect(batches, file.name, file.options)
+    return RawTable(with_unread(table, names), file.name, options=file.options)
+
+
+def parquet_tables(file: InputFile, named: Collection[str] | None) -> Iterator[RawTable]:
+    """Yield what `read_parquet` returns in tables of a million rows, one after another."""
+    rows = 0
+    with _opened(file, named) as (names, batches):
+        for batch in batches:
+            table, begin = with_unread(pa.table(batch), names), rows
+            yield RawTable(table, file.name, lambda row, begin=begin: f"row {begin + row + 1}", options=file.options)
+            rows += batch.num_rows
+
+
+@contextmanager
+def _opened(file: InputFile, named: Collection[str] | None) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+    """Yield the names of all columns of a Parquet file, and the needed ones in batches."""
     try:
         with pyarrow.parquet.ParquetFile(file.path) as stored:
             names = stored.schema_arrow.names
@@ -27,17 +46,15 @@ def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
                 raise DataError(
                     f"{file.name} has more than one column {duplicate!r}; rename one of them and write the file again"
                 )
-            if rows:
-                table = collect(stored.iter_batches(_BATCH * 16, columns=needed), file.name, file.options)
+            if rows == 0:
+                raise DataError(f"{file.name} has no rows; expected one row per interaction")
+            names = list(dict.fromkeys(names))
+            # A batch without columns has no rows either, so that without a needed one the first is read.
+            yield names, stored.iter_batches(_BATCH * 16, columns=needed or names[:1])
     except (pa.ArrowException, OSError, ValueError) as problem:
         if isinstance(problem, DataError):
             raise
         raise DataError(f"{file.name} is not a readable Parquet file ({clip(str(problem))}); write it again") from None
-    if rows == 0:
-        raise DataError(f"{file.name} has no rows; expected one row per interaction")
-    if not needed:  # a table without columns has no rows either
-        table = pa.table({name: pa.nulls(rows) for name in dict.fromkeys(names)})
-    return RawTable(with_unread(table, list(dict.fromkeys(names))), file.name, options=file.options)
 
 
 def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
