@@ -104,7 +104,7 @@ def worker(source: str, out: str, steps: int) -> None:
         found = make_validator(parts.train, parts.test)(scorer)["ndcg@20"] if has_test else 0.0
         state = sum(t.nbytes for t in loop.optimizer.tensors().values()) + network.table.nbytes
         peaks = ranks.joined(np.array([[resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, state / 2**20]]))
-        users = ranks.joined(scorer.users.numpy())
+        users = ranks.joined(scorer.users.detach().numpy())
         if ranks.rank == 0:
             size = model.settings.embedding_dim, model.settings.num_layers, 2 if wire else 4
             said = {"ndcg": found, "bytes": sent, "formula": formula(ranks.size, graph.num_items, *size)}

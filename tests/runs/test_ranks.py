@@ -201,3 +201,29 @@ def test_a_rank_that_does_not_answer_is_given_up_in_time():
     assert first.returncode == 7, errors
     assert "another rank" in out
     assert time.monotonic() - begun < 45
+
+
+def test_each_rank_reads_its_shard_and_a_bad_one_ends_all(tmp_path):
+    log = tmp_path / "log.csv"
+    draws = random.Random(0)
+    pairs = sorted({(draws.randrange(60), draws.randrange(40)) for _ in range(900)})
+    log.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user, item in pairs))
+    done = rankformer("data", "shard", log, "--shards", "2", "--out", tmp_path / "shards")
+    assert done.returncode == 0, done.stderr
+    options = ("--model", "lightgcn", "--epochs", "3", "--set", "embedding_dim=8")
+    ranks.run(2, "-m", "rankformer", "train", str(tmp_path / "shards"), *options, "--out", str(tmp_path / "two"))
+    done = rankformer("train", tmp_path / "shards", *options, "--out", tmp_path / "one")
+    assert done.returncode == 0, done.stderr
+    one, two = load_run(tmp_path / "one"), load_run(tmp_path / "two")
+    assert one.recommender.user_ids == two.recommender.user_ids
+    assert (one.recommender.scorer.users - two.recommender.scorer.users).abs().max() <= 1e-5
+    assert one.metrics == pytest.approx(two.metrics, abs=5e-5)
+    damaged = tmp_path / "shards" / "shard-00001-of-00002" / "train.parquet"
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    for count, expected in ((2, f"rank 1: {damaged} is damaged"), (3, "has 2 shards where 3 were expected")):
+        command = ("-m", "rankformer", "train", str(tmp_path / "shards"), *options, "--out", str(tmp_path / "bad"))
+        ended = ranks.finish(ranks.start(count, *command))
+        assert [code for code, *_ in ended] == [2] * count
+        assert expected in ended[0][2]

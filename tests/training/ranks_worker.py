@@ -63,7 +63,8 @@ def outcome(ranks, model, weighted):
             scorer = network.final_scorer(graph)
     else:
         scorer = model.solve(graph)
-    return {"losses": losses, "users": ranks.joined(scorer.users.numpy()), "items": scorer.items.numpy()}
+    users, items = (side.detach().numpy() for side in (scorer.users, scorer.items))
+    return {"losses": losses, "users": ranks.joined(users), "items": items}
 
 
 def main(folder, *names):

@@ -104,12 +104,12 @@ def train(
         check_ranks(learner, group)
         wants_refit = not source.comes_split if refit is None else refit
         with busy(f"reading {source.source}"), group.together():
-            parts = source.load()
+            parts = source.load() if group.alone else source.load_block(group.rank, group.size)
             attributes = None if items is None else read_items(items, source.item, source.title)
             if attributes is not None:
                 attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
-            weights, warnings = note_weights(learner, parts.train), split_warnings(parts)
-            parts = parts if group.alone else parts.block_of(group.rank, group.size)
+            weights = note_weights(learner, parts.train)
+            warnings = split_warnings(parts) if group.alone else []
         if state is State.FINISHED and resume:
             folder.check_finished(learner, parts, refit)
             if not json:

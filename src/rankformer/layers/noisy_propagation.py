@@ -101,7 +101,7 @@ class _NoisyPass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, nodes: Tensor, layers: NoisyLayers, average: bool) -> Rows:
-        users = int((nodes < graph.num_users).sum())  # they come first
+        users = 0 if graph.ranks.alone else int((nodes < graph.num_users).sum())  # they come first
         ctx.fixed = graph, nodes, layers, average, users
         first, all_users = graph.ranks.before(users)
         chosen_ranges = [(first, first + users), (all_users, all_users + len(nodes) - users)]

@@ -27,9 +27,8 @@ of N flips. One `edge_dot`, one `spmm` (both directions at once) and four thin p
 `spmm` and six thin products backward. Nothing of size E x d or N x d x d is made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +36,7 @@ from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.row_blocks import item_blocks, row_blocks
 from rankformer.graph.sparse_ops import at_items, at_users, edge_dot, item_sums, row_dot, spmm, two_way, user_sums
 from rankformer.layers.rank_weights import RankWeights
 
@@ -239,7 +239,7 @@ class _RankAttention(torch.autograd.Function):
             result[rows].addr_(r[rows], s_gy_i, alpha=-1)
             _through_unit_rows_(result[rows], gx[rows], through_m, x[rows], inv_norm[rows], scratch=gy[rows])
             result[rows].add_(grad[rows], alpha=1 - tau)
-        for rows, is_own in _item_blocks(graph):
+        for rows, is_own in item_blocks(graph):
             # Every rank adds what comes through its users, and the owner of an item the rest.
             through_m = x[rows] @ (gm_items + gm_items.T)
             if is_own:
@@ -269,25 +269,6 @@ def _through_unit_rows_(
     """
     lost = gx.mul_(inv_norm[:, None]).add_(through_m, alpha=0.5)
     result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
-
-
-def row_blocks(first: int, last: int, size: int = 4096) -> Iterator[slice]:
-    """Yield the rows from first to last in pieces that bound the temporaries of a pass.
-
-    Smaller pieces stay in the cache, and 2048 rows are a tenth faster on idle cores. But every piece is another dozen
-    of parallel regions, and when another process holds a core each region waits for the scheduler: then 2048 rows
-    took three times as long as 16384.
-    """
-    for start in range(first, last, size):
-        yield slice(start, min(start + size, last))
-
-
-def _item_blocks(graph: BipartiteGraph) -> Iterator[tuple[slice, bool]]:
-    """Yield the rows of the items in pieces, and whether this rank owns them."""
-    bounds = graph.num_users, graph.own_items.start, graph.own_items.stop, graph.num_nodes
-    for number, (first, last) in enumerate(pairwise(bounds)):
-        for rows in row_blocks(first, last):
-            yield rows, number == 1
 
 
 def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms) -> tuple[Tensor, ...]:

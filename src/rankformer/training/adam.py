@@ -4,6 +4,7 @@ The same kernel, and so the same bits, as `torch.optim.Adam(fused=True)`. Buildi
 about a second and 80 MB in every process that trains; the kernel needs neither.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -25,6 +26,26 @@ class Adam:
         self.parameters = parameters
         self.graph = None if graph is None or graph.ranks.alone else graph
         self._state: list[dict[str, Tensor]] = [{} for _ in self.parameters]
+
+    def reduce(self, loss: float) -> list[float]:
+        """Sum the gradients over the ranks, in place; return the sum of their losses and of each gradient."""
+        gradients, graph = [p.grad for p in self.parameters if p.grad is not None], self.graph
+        if graph is None:
+            return [loss, *(gradient.sum().item() for gradient in gradients)]
+        for gradient in gradients:
+            graph.ranks.reduce_(gradient[graph.num_users :])
+        return graph.ranks.total(loss, *(graph.own_rows(gradient).sum().item() for gradient in gradients))
+
+    def clip(self, most: float) -> None:
+        """Scale the gradients down to a norm of at most so much, over all parameters and ranks."""
+        if self.graph is None:
+            nn.utils.clip_grad_norm_(self.parameters, most)
+            return
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        squares = sum(float(self.graph.own_rows(gradient).square().sum()) for gradient in gradients)
+        norm = math.sqrt(self.graph.ranks.total(squares)[0])
+        for gradient in gradients:
+            gradient.mul_(min(1.0, most / (norm + 1e-6)))
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:

@@ -10,12 +10,11 @@ import time
 from dataclasses import asdict, dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankformer.errors import TrainingError
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.collectives import Ranks
 from rankformer.graph.negatives import NegativeSampler
 from rankformer.scoring.base import Scorer
 from rankformer.training.activations import kept_memory
@@ -98,19 +97,16 @@ class TrainingLoop:
     def one_step(self, chosen: Tensor | None) -> float:
         """Do one optimiser step on edge numbers (None: all) or nodes; return its loss, or stop if it is not finite."""
         self.progress.step += 1
-        batch, parameters = self._batch(chosen), self.optimizer.parameters
+        batch = self._batch(chosen)
         self.network.zero_grad()
         loss = self.network.loss(self.graph, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        for gradient in () if self.ranks.alone else gradients:
-            self.ranks.reduce_(gradient[self.graph.num_users :])
         # A sum is finite only if every term is: the cheapest check.
-        value, *sums = self.ranks.total(loss.item(), *(self._own_sum(gradient) for gradient in gradients))
+        value, *sums = self.optimizer.reduce(loss.item())
         if not all(map(math.isfinite, (value, *sums))):
             raise self._not_finite("gradient is" if math.isfinite(value) else "loss is")
         if self.settings.clip_norm is not None:
-            self._clip(gradients, self.settings.clip_norm)
+            self.optimizer.clip(self.settings.clip_norm)
         self.optimizer.step(self.learning_rate)
         self.network.after_step(self.graph, batch)
         return value
@@ -119,7 +115,7 @@ class TrainingLoop:
         """Return what scores now, or stop if any number of it is not finite."""
         with torch.no_grad():
             result = self.network.scorer(self.graph)
-        if self.ranks.total(float(not result.is_finite()))[0]:
+        if self.graph.ranks.total(float(not result.is_finite()))[0]:
             raise self._not_finite("embeddings are")
         return result
 
@@ -163,25 +159,6 @@ class TrainingLoop:
         total = None if chosen is None else len(chosen)
         chosen = None if chosen is None else self.graph.own_edges(chosen)
         return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step, total=total)
-
-    @property
-    def ranks(self) -> Ranks:
-        return self.graph.ranks
-
-    def _own_sum(self, gradient: Tensor) -> float:
-        own = gradient if self.ranks.alone else gradient[self.graph.own_items]
-        rest = 0.0 if self.ranks.alone else gradient[: self.graph.num_users].sum().item()
-        return own.sum().item() + rest
-
-    def _clip(self, gradients: list[Tensor], most: float) -> None:
-        """Scale gradients down to a norm of at most so much, over all parameters and ranks."""
-        if self.ranks.alone:
-            nn.utils.clip_grad_norm_(self.optimizer.parameters, most)
-            return
-        squares = sum(float(self.graph.own_rows(gradient).square().sum()) for gradient in gradients)
-        norm = math.sqrt(self.ranks.total(squares)[0])
-        for gradient in gradients:
-            gradient.mul_(min(1.0, most / (norm + 1e-6)))
 
     def _not_finite(self, what: str) -> TrainingError:
         where = f"step {self.progress.step} (epoch {self.progress.epoch})"
