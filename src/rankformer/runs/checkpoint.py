@@ -128,6 +128,9 @@ class CheckpointStore:
         wanted = self.rows or ((0, self.sizes[0]), (0, self.sizes[1]))
         found = dict[str, tuple[list[Tensor], list[Tensor]]]()  # of each tensor, parts of the users and of the items
         for shard in latest.get("shards", whole):
+            spans = [(shard[side], wanted[number]) for number, side in enumerate(("users", "items"))]
+            if found and all(max(one[0], other[0]) >= min(one[1], other[1]) for one, other in spans):
+                continue  # has no row of this rank
             with self._checked(shard) as path, safe_open(path, "pt") as file:
                 at = 0  # a file holds the rows of its users, then those of its items
                 for number, side in enumerate(("users", "items")):
