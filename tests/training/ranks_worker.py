@@ -25,6 +25,11 @@ CASES = {  # model, and whether the interactions have weights
     ),
     "lightgcn": (lambda: LightGCN(embedding_dim=8, initialization="xavier-normal"), False),
     "lightgcn-batches": (lambda: LightGCN(batch_size=64, **SMALL), True),
+    "lightgcn-softmax": (lambda: LightGCN(loss="softmax", loss_negatives=20, **SMALL), True),
+    "rankformer-softmax-at-k": (
+        lambda: Rankformer(loss="softmax-at-k", loss_negatives=30, loss_cutoff=5, **SMALL),
+        False,
+    ),
     "mf": (lambda: MatrixFactorization(batch_size=33, clip_norm=0.01, **SMALL), False),
     "xsimgcl": (lambda: XSimGCL(embedding_dim=8, batch_size=40), False),
     "xsimgcl-final": (lambda: XSimGCL(embedding_dim=8, batch_size=5, l2_on="final", l2=0.01), True),

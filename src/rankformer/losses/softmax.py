@@ -63,10 +63,17 @@ def _weighted_softmax(x: Tensor, triples: Triples, weights: Tensor | None, setti
 
 
 def _shared_negatives(triples: Triples, count: int) -> Tensor:
-    """Return the rows of J, spread evenly over the batch's negatives."""
-    count = min(count, len(triples))
-    chosen = torch.arange(count, device=triples.negatives.device) * len(triples) // count
-    return triples.negatives[chosen].long()
+    """Return the rows of J, spread evenly over the batch's negatives; of several ranks, over those of all."""
+    count, graph = min(count, triples.size), triples.graph
+    chosen = torch.arange(count, device=triples.negatives.device) * triples.size // count
+    if graph is None or graph.whole is None:
+        return triples.negatives[chosen].long()
+    here = chosen - graph.whole.first_edge
+    mine = (here >= 0) & (here < len(triples))
+    items = torch.zeros_like(chosen)
+    items[mine] = triples.negatives[here[mine]].long() - graph.num_users
+    graph.ranks.sum_(items, exact=True)  # each is known to one rank
+    return items + graph.num_users
 
 
 class _EdgeSum(torch.autograd.Function):

@@ -130,10 +130,13 @@ def fit(
 
 def check_ranks(model: Learner, ranks: Ranks) -> None:
     """Refuse a model that cannot be fitted by several ranks."""
-    usual = {"loss": "bpr", "layer": "rank"}
+    if ranks.alone:
+        return
     settings = model.settings.hyperparameters()
-    odd = [f"{name}={settings[name]}" for name, value in usual.items() if settings.get(name, value) != value]
-    if not ranks.alone and (not model.on_ranks or odd):
+    in_batches = settings.get("loss", "bpr") != "bpr" and settings.get("batch_size") is not None
+    odd = [f"loss={settings['loss']} in batches"] if in_batches else []
+    odd += ["layer=softmax"] if settings.get("layer") == "softmax" else []
+    if not model.on_ranks or odd:
         what = " with ".join([model.name, *odd])
         raise ConfigError(f"{what} runs on one rank only; use one rank, or another method or setting")
 
