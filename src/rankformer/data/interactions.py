@@ -419,7 +419,7 @@ class Block(NamedTuple):
     """Where the interactions of a block of users come from; the users are numbered from 0 within it."""
 
     first_user: int  # number of its first user in the whole log
-    count: int  # of its users
+    own_users: int  # how many it has
     num_users: int  # of the whole log
     fingerprint: str  # of the whole log
     user_ids_fingerprint: str  # of all its users' ids

@@ -212,13 +212,9 @@ class ShardedLog:
             told = (f"{manifest.fingerprint}/{part}", manifest.fingerprint, manifest.fingerprint)
             block = Block(shard.first_user, len(shard.user_ids), manifest.num_users, *told)
             users = (columns["user"] - shard.first_user).astype(np.int32)
-            more = {"times": columns.get("time"), "weights": columns.get("weight"), "item_titles": titles}
-            name = f"{manifest.name}/{part}"
-            parts.append(
-                Interactions(
-                    users, columns["item"].astype(np.int32), user_ids, item_ids, name=name, block=block, **more
-                )
-            )
+            indices = users, columns["item"].astype(np.int32), user_ids, item_ids
+            more = columns.get("time"), columns.get("weight"), titles, f"{manifest.name}/{part}"
+            parts.append(Interactions(*indices, *more, block=block))
         return Parts(*parts)
 
     def _read(self, name: str, entry: FileEntry) -> pa.Table:

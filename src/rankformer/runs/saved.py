@@ -477,7 +477,7 @@ def _write_tensors(target: Path, tensors: dict[str, Tensor], block: Block | None
     types = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
     header, places, end = dict[str, Any](), dict[str, int](), 0
     for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
-        value, others = stored[name], block.num_users - block.count if _by_user(name) else 0
+        value, others = stored[name], block.num_users - block.own_users if _by_user(name) else 0
         size = value.nbytes + others * value[:1].nbytes
         header[name] = {"dtype": types[value.dtype], "shape": [len(value) + others, *value.shape[1:]]}
         header[name]["data_offsets"] = [end, end + size]
@@ -494,10 +494,10 @@ def _write_tensors(target: Path, tensors: dict[str, Tensor], block: Block | None
             start, row = 8 + len(text) + places[name], value[:1].nbytes
             if _by_user(name):
                 file.seek(start + block.first_user * row)
-                file.write(value[: block.count].numpy().tobytes())
+                file.write(value[: block.own_users].numpy().tobytes())
             if ranks.rank == 0:
                 file.seek(start + (block.num_users * row if _by_user(name) else 0))
-                file.write(value[block.count if _by_user(name) else 0 :].numpy().tobytes())
+                file.write(value[block.own_users if _by_user(name) else 0 :].numpy().tobytes())
         file.flush()
         os.fsync(file.fileno())
 
