@@ -132,9 +132,10 @@ def users_mean(graph: BipartiteGraph, values: Tensor) -> Tensor:
 
 def _orthonormal(graph: BipartiteGraph, rows: Tensor) -> Tensor:
     """Return Q of the QR decomposition of rows of users, (n, c), over the users of all ranks."""
+    q: Tensor
     q, r = torch.linalg.qr(rows)
     if graph.ranks.alone:
         return q
     first, _ = graph.ranks.before(len(r))
-    joint = torch.from_numpy(graph.ranks.joined(r.cpu().numpy())).to(rows.device)
-    return q @ torch.linalg.qr(joint).Q[first : first + len(r)]
+    joint: Tensor = torch.linalg.qr(torch.from_numpy(graph.ranks.joined(r.cpu().numpy())).to(rows.device)).Q
+    return q @ joint[first : first + len(r)]

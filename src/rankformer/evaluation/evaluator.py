@@ -258,8 +258,8 @@ def measure(
     `popularity` (m,) has the training interactions of each item.
     """
     hits = truth.relevant.contains(truth.users[:, None], lists)  # (U, K)
-    parts = (ranks.joined(part) for part in (hits, lists, truth.counts, truth.distinct))
-    outcome = Outcome(*parts, popularity)
+    hits, lists, counts, relevant = map(ranks.joined, (hits, lists, truth.counts, truth.distinct))
+    outcome = Outcome(hits, lists, counts, relevant, popularity)
     return {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
 
 

@@ -61,10 +61,10 @@ class Ranks:
             return
         sizes = [tensor.numel() for tensor in tensors]
         flat = self._buffer(sum(sizes), tensors[0])
-        for part, tensor in zip(flat[: sum(sizes)].split(sizes), tensors, strict=True):
+        for part, tensor in zip(torch.split(flat[: sum(sizes)], sizes), tensors, strict=True):
             part.view(tensor.shape).copy_(tensor)
         self._gather_(flat, self._reduce(flat, exact), exact)
-        for part, tensor in zip(flat[: sum(sizes)].split(sizes), tensors, strict=True):
+        for part, tensor in zip(torch.split(flat[: sum(sizes)], sizes), tensors, strict=True):
             tensor.copy_(part.view(tensor.shape))
 
     def reduce_(self, rows: Tensor) -> None:

@@ -96,7 +96,8 @@ def contrastive_loss(batch: BatchNodes, views: Views, settings: Any) -> Tensor:
             own = batch.ranks.slice_of(len(x))
             nce = info_nce(x[own], y, settings.cl_temperature, own.start)
         else:  # and at its own users, among those of all
-            nce = info_nce(x, _Gathered.apply(y, batch.ranks), settings.cl_temperature, batch.ranks.before(len(x))[0])
+            everyones: Tensor = _Gathered.apply(y, batch.ranks)  # type: ignore[no-untyped-call]
+            nce = info_nce(x, everyones, settings.cl_temperature, batch.ranks.before(len(x))[0])
         loss = loss + settings.cl_weight * nce
     return loss
 

@@ -153,10 +153,10 @@ class Recommender:
     @cached_property
     def popularity(self) -> NDArray[np.float32]:
         """Interactions of each item in the history, or their weights, (m,): the scores of whoever is cold."""
-        history, counts = self.history, self.item_counts
-        if counts is None:
-            counts = np.bincount(history.items, history.weights, minlength=len(self.item_ids))
-        return counts.astype(np.float32)
+        history = self.history
+        if self.item_counts is not None:
+            return self.item_counts.astype(np.float32)
+        return np.bincount(history.items, history.weights, minlength=len(self.item_ids)).astype(np.float32)
 
     @property
     def titles(self) -> pa.Array | None:

@@ -50,7 +50,7 @@ class Adam:
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Move every parameter that has a gradient, in place."""
-        moved = [
+        moved: list[tuple[Tensor, Tensor, dict[str, Tensor]]] = [
             (p, p.grad, state) for p, state in zip(self.parameters, self._state, strict=True) if p.grad is not None
         ]
         for parameter, _, state in moved:
