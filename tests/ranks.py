@@ -21,7 +21,7 @@ def start(count, *command, **environment):
     return [subprocess.Popen([sys.executable, *command], env={**shared, **each}, **pipes) for each in own]
 
 
-def finish(processes, seconds=120):
+def finish(processes, seconds=240):
     """Return (exit code, stdout, stderr) of each process; one that hangs is ended and fails the test."""
     try:
         ended = [process.communicate(timeout=seconds) for process in processes]
