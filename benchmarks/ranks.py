@@ -67,9 +67,9 @@ def worker(source: str, out: str, steps: int) -> None:
     originals = dict(vars(Ranks))
     for name in ("_reduce", "_gather_"):
 
-        def timed(self, *arguments, inner=originals[name]):
+        def timed(self, *arguments, inner=originals[name], **options):
             begun = time.perf_counter()
-            result = inner(self, *arguments)
+            result = inner(self, *arguments, **options)
             waited[0] += time.perf_counter() - begun
             return result
 
