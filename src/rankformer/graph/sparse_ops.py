@@ -43,6 +43,13 @@ def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
     return bag_sum(graph.neighbours, rows, graph.ptr, weights)
 
 
+def spmm_whole(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
+    """Return `spmm` with the sums of the items taken over the users of all ranks."""
+    sums = spmm(graph, weights, rows)
+    graph.ranks.sum_(sums[graph.num_users :])
+    return sums
+
+
 def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
     # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that
@@ -53,12 +60,14 @@ def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tens
 
 
 def side_sums(graph: BipartiteGraph, of_users: bool, values: Tensor, rows: Tensor) -> Tensor:
-    """Return the half of `spmm` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
+    """Return the half of `spmm_whole` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
     n, size = graph.num_users, graph.num_edges
     if of_users:
         return bag_sum(graph.neighbours[:size], rows, graph.ptr[: n + 1], values)
     by_item = values.index_select(0, graph.edge_of[size:])
-    return bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    sums = bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    graph.ranks.sum_(sums)
+    return sums
 
 
 def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:

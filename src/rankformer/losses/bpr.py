@@ -32,11 +32,11 @@ def bpr(z: Tensor, triples: Triples, settings: LossSettings | None = None) -> Te
     users, positives, negatives = (rows.long() for rows in (triples.users, triples.positives, triples.negatives))
     z_users = embedding(users, z)
     margin = row_dot(z_users, embedding(negatives, z)) - row_dot(z_users, embedding(positives, z))
-    return _mean(softplus(margin), triples.weights)
+    return _mean(softplus(margin), triples.weights, triples.size)
 
 
-def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    return losses.mean() if weights is None else torch.dot(losses, weights.to(losses.dtype)) / len(losses)
+def _mean(losses: Tensor, weights: Tensor | None, size: int) -> Tensor:
+    return (losses.sum() if weights is None else torch.dot(losses, weights.to(losses.dtype))) / size
 
 
 class _FullBatchRanking(torch.autograd.Function):
@@ -58,9 +58,9 @@ class _FullBatchRanking(torch.autograd.Function):
         scores = pattern.values().view(size, 2)
         margin = scores[:, 1] - scores[:, 0]
         ctx.graph = graph
-        coefficients = torch.sigmoid(margin) / size
+        coefficients = torch.sigmoid(margin) / graph.all_edges
         ctx.save_for_backward(z, pairs, ptr, coefficients if weights is None else coefficients.mul_(weights))
-        return _mean(softplus(margin), weights)
+        return _mean(softplus(margin), weights, graph.all_edges)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
