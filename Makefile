@@ -6,8 +6,9 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+DOCS   := $(VENV)/.docs-ready
 
-.PHONY: demo test check bench attack clean
+.PHONY: demo test check docs dist bench attack clean
 
 demo: $(READY)
 	@$(BIN)/rankformer demo
@@ -20,6 +21,14 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation site, into site/; a warning is an error.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(BENCH_OPTIONS)
@@ -37,5 +46,9 @@ $(BENCH): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
