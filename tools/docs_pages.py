@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -31,6 +32,7 @@ FILES = {
 EXPECTED = {f"{name}.md" for name in ("updates", "shop", "deployment", "adapters", "tested-versions", "tracking")}
 EXPECTED |= {f"{name}.md" for name in ("distributed", "scale")}
 NO_REFERENCE = {"cli"}  # packages that are described elsewhere
+REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)]*)?\)")
 
 
@@ -80,6 +82,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if index % 2 else LINK.sub(rewritten, part) for index, part in enumerate(parts))
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Load nothing from elsewhere: the theme's offline search would fetch the worker that we have ourselves."""
+    site = Path(config.site_dir)
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        worker = posixpath.relpath("javascripts/worker.js", page.parent.relative_to(site).as_posix())
+        page.write_text(text.replace(REMOTE_WORKER, worker), encoding="utf-8")
+        if re.search(r"<(?:script|link|img)[^>]+(?:src|href)=\"?https?:", text.replace(REMOTE_WORKER, "")):
+            raise PluginError(f"{page.name} loads something from elsewhere")
 
 
 def packages() -> list[str]:
