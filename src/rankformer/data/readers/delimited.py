@@ -5,9 +5,11 @@ import io
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from rankformer.data.readers.base import (
@@ -91,14 +93,47 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
     if not table.num_rows:
         raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
 
-    def locate(row: int) -> str:
+    def record_of(row: int) -> int:
         for record in bad.records:  # in ascending order
             row += record <= row
-        line, _cells = next(islice(records(), row + has_header, None))
+        return row
+
+    def locate(row: int) -> str:
+        line, _cells = next(islice(records(), record_of(row) + has_header, None))
         return f"line {line}"
 
+    again = _repeated_header(table, dict(zip(positions, names, strict=True))) if has_header and kinds else []
+    if again:
+        found = f"{locate(again[0])} repeats the header, as where files were joined"
+        if not skip:
+            drop = "drop such lines, or leave them out with --on-bad-row skip"
+            raise DataError(f"{file.name}: {found} ({len(again):,} such rows); {drop}")
+        bad.add("that repeat the header", f"{file.name} {found}", len(again))
+        kept = np.ones(table.num_rows, bool)
+        kept[again] = False
+        bad.records = sorted([*bad.records, *map(record_of, again)])
+        values = table.schema.types
+        plain = pa.schema([(name, pa.string()) for name in table.column_names])
+        # Encoded anew: a name that is no value any more would make all values strings.
+        table = table.filter(pa.array(kept)).cast(plain).cast(pa.schema(zip(table.column_names, values, strict=True)))
     table = with_unread(table, positions).rename_columns(names)
     return RawTable(table, file.name, locate, is_text=True, has_header=has_header, options=file.options, bad=bad)
+
+
+def _repeated_header(table: pa.Table, names: dict[str, str]) -> list[int]:
+    """Return the rows in which every column that was read holds its own name."""
+    repeated: Any = True
+    for position, column in zip(table.column_names, table.columns, strict=True):
+        written = pa.array([names[position], "\ufeff" + names[position]])  # a byte order mark may come along
+        if pa.types.is_dictionary(column.type):
+            parts = [pc.take(pc.is_in(part.dictionary, written), part.indices) for part in column.chunks]
+            column = pa.chunked_array(parts, pa.bool_())
+        else:
+            column = pc.is_in(column, written)
+        repeated = column if repeated is True else pc.and_(repeated, column)
+        if not pc.any(repeated).as_py():
+            return []
+    return np.flatnonzero(repeated.to_numpy()).tolist()
 
 
 def _replaced(delimiter: str) -> str:
@@ -180,6 +215,10 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
         return False
     if len(rows) > 1 and any(map(_is_number, rows[1])):
         return True  # words above numbers
+    if first[0].startswith("{"):
+        raise DataError(f"{file.name} holds JSON; say so with --format jsonl")
+    if first[0].startswith("sep="):
+        raise DataError(f"{file.name}: line 1 is a spreadsheet's note on what separates columns (sep=); drop that line")
     raise DataError(
         f"{file.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
         "header=True or False (--header, --no-header), or name the columns with user=... and item=... (--user-column)"
