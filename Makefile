@@ -27,8 +27,8 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 dist: $(READY)
-	rm -rf dist
-	$(BIN)/python -m build
+	rm -rf dist && mkdir dist
+	$(BIN)/python -c 'from setuptools import build_meta as make; make.build_sdist("dist"); make.build_wheel("dist")'
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(BENCH_OPTIONS)
