@@ -8,8 +8,9 @@ READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
 # Folders under tests/ with a requirements.txt: tested after the others, each in an environment of its own.
 SIDES  := $(patsubst tests/%/requirements.txt,%,$(wildcard tests/*/requirements.txt))
+DOCS   := $(VENV)/.docs-ready
 
-.PHONY: demo test check bench attack clean
+.PHONY: demo test check docs dist bench attack clean
 
 demo: $(READY)
 	@$(BIN)/rankformer demo
@@ -23,6 +24,14 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation site, into site/; a warning is an error.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+dist: $(READY)
+	rm -rf dist && mkdir dist
+	$(BIN)/python -c 'from setuptools import build_meta as make; make.build_sdist("dist"); make.build_wheel("dist")'
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(BENCH_OPTIONS)
@@ -40,5 +49,9 @@ $(BENCH): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -64,6 +64,7 @@ def test_options_that_apply_are_the_same_everywhere():
         given = {option for each in command.params for option in each.opts}
         assert name == "serve" or "--json" in given, name
         computes = name in ("train", "tune", "plan", "evaluate", "recommend", "serve", "export", "reproduce")
+        computes |= name in ("similar", "explain", "compare")
         assert not computes or "--threads" in given, name
         assert name not in ("train", "tune", "reproduce") or "--device" in given, name
         assert name not in ("train", "tune", "reproduce") or "--epochs" in given, name
@@ -225,6 +226,7 @@ def test_a_model_tells_its_settings(cli, name):
     for setting in method["settings"].values():
         assert set(setting) == {"default", "type", "description"}
         assert setting["description"]
+        assert "\n" not in setting["description"]
 
 
 def test_types_of_settings_are_written_as_a_user_would(cli):

@@ -126,3 +126,27 @@ def test_a_download_on_a_terminal(terminal, capsys):
         report("a.zip", 1000, 1000)
     assert "a.zip" in terminal.getvalue()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recommend", "--user", "u1"],
+        ["similar", "--item", "2"],
+        ["explain", "--user", "u1", "--item", "2"],
+        ["evaluate"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_run_that_takes_long_to_load_is_told(cli, finished, monkeypatch, words):
+    from rankformer.runs import saved
+
+    def slowly(path, load=saved.load_run):
+        time.sleep(0.2)
+        return load(path)
+
+    monkeypatch.setattr(saved, "load_run", slowly)
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    outcome = cli(words[0], finished, *words[1:])
+    assert outcome.code == 0, outcome.err
+    assert f"loading {finished} ... 0 s" in outcome.err

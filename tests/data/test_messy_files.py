@@ -137,12 +137,36 @@ def test_read(tmp_path, name, content, options, expected):
             r"the user id is missing \(column 'user', 2 such rows\); .*--on-bad-row skip",
         ),
         ("same.csv", "user,x\n1,2\n", r"no item column"),
+        ("joined.csv", "user,item\n1,2\nuser,item\n3,4\n", r"line 3 repeats the header.*--on-bad-row skip"),
+        ("joined_marks.csv", "\ufeffuser,item\n1,2\n\ufeffuser,item\n3,4\n", r"line 3 repeats the header"),
+        ("page.csv", "<!DOCTYPE html>\n<html>403 Forbidden</html>\n", r"is a web page, .*fetch the file again"),
+        ("objects.csv", '{"user": 1, "item": 2}\n', r"holds JSON; say so with --format jsonl"),
+        ("really.csv", b"PAR1\0\0", r"is a Parquet file; say so with --format parquet"),
+        ("base.csv", b"SQLite format 3\0\xff", r"is an SQLite database; name it as sqlite:FILE"),
+        ("old_workbook.csv", b"\xd0\xcf\x11\xe0\xa1\xb1", r"office document, .*save it as csv"),
+        ("spreadsheet.csv", "sep=;\nuser;item\n1;2\n", r"line 1 .*drop that line"),
     ],
 )
 def test_refused_in_one_helpful_line(tmp_path, name, content, words):
     with pytest.raises(DataError, match=words) as caught:
         read(tmp_path, name, content)
     assert "\n" not in str(caught.value)
+
+
+def test_a_header_in_the_middle_is_skipped_and_later_lines_keep_their_number(tmp_path, caplog):
+    content = "user,item,time\n1,2,3\nuser,item,time\n3,4,5\n1\nuser,item,time\n5,6,7\n"
+    assert raw_pairs(read(tmp_path, "joined.csv", content, on_bad_row="skip")) == [(1, 2), (3, 4), (5, 6)]
+    assert "2 that repeat the header" in caplog.text
+    with pytest.raises(DataError, match=r"line 6: time 'x'"):
+        read(tmp_path, "later.csv", "user,item,time\n" + "1,2,3\n" * 4 + "1,2,x\n")
+    caplog.clear()
+    log = read(tmp_path, "both.csv", content + "7,8,x\n", on_bad_row="skip")
+    assert raw_pairs(log) == [(1, 2), (3, 4), (5, 6)]
+    assert "user" not in log.to_arrow()["user"].to_pylist()
+
+
+def test_an_item_called_item_is_one(tmp_path):
+    assert raw_pairs(read(tmp_path, "a.csv", "user,item\nuser,1\n2,item\n")) == [("user", "1"), ("2", "item")]
 
 
 def test_one_column_cannot_be_user_and_item(tmp_path):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_table
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError, RunFolderError
@@ -21,6 +22,7 @@ def compare(
     metrics: Annotated[
         str, option("NAMES", "What to measure, with commas; the first is tested.")
     ] = "ndcg@20,recall@20,recall_capped@20",
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Compare runs on the test part they share, each with the first.

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `rankformer train --out` made.")]
 
 
+def load(run: Path) -> "Run":
+    """Return a run; where checking its files takes long, that is shown."""
+    from rankformer.runs.saved import load_run
+
+    with busy(f"loading {run}"):
+        return load_run(run)
+
+
 @takes_data_options
 def evaluate(
     run: RunArgument,
@@ -53,7 +61,6 @@ def evaluate(
     from rankformer.data.writers import check_writable, write_table
     from rankformer.evaluation.evaluator import evaluate as measure
     from rankformer.evaluation.metrics import parse_metrics
-    from rankformer.runs.saved import load_run
 
     if options and data is None:
         raise ConfigError("flags that say how to read DATA need --data; a run knows how its own data is read")
@@ -61,14 +68,15 @@ def evaluate(
     if per_user is not None:
         check_writable(per_user)
     with on_ranks(rank_timeout) as ranks:
-        loaded = load_run(run)
+        loaded = load(run)
         if data is None and loaded.update:
             raise ConfigError(f"{run} was updated and has learned its test part; name newer interactions with --data")
         if data is None and loaded.refit:
             if mask != loaded.protocol.get("mask", mask):
                 kept = loaded.protocol["mask"]
                 raise ConfigError(f"{run} was refitted and keeps the lists of mask={kept}, not {mask}")
-            result = loaded.evaluate_again(wanted)
+            with busy("evaluating"):
+                result = loaded.evaluate_again(wanted)
             if not json:
                 show_note(f"{run} was refitted on the whole log; these are the metrics of the model before that")
         else:

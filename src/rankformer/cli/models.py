@@ -41,9 +41,13 @@ def _show_model(name: str, json: bool) -> None:
     from rankformer.models.registry import model_class
 
     method = model_class(name)
-    summary = " ".join((inspect.getdoc(method) or "").split())
+    summary = _one_line(inspect.getdoc(method))
     settings = {
-        key: {"default": field.default, "type": _type_name(field.annotation), "description": field.description or ""}
+        key: {
+            "default": field.default,
+            "type": _type_name(field.annotation),
+            "description": _one_line(field.description),
+        }
         for key, field in method.settings_class.hyperparameter_fields().items()
     }
     if json:
@@ -64,6 +68,10 @@ def _type_name(annotation: Any) -> str:
         return " or ".join(_type_name(choice) for choice in get_args(annotation))
     names = {str: "string", bool: "true or false", NoneType: "none"}
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _shown(value: Any) -> str:

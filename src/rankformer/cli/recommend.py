@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rankformer.cli.evaluate import RunArgument
+from rankformer.cli.evaluate import RunArgument, load
 from rankformer.cli.item_options import apply_filters, takes_filters
 from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
@@ -69,7 +69,6 @@ def recommend(
     """
     from rankformer.data.writers import check_writable, write_table
     from rankformer.runs.list_parts import write_parts
-    from rankformer.runs.saved import load_run
 
     extend = bool(user and history) and users is None and not everyone
     if extend and (len(user or ()) > 1 or len(history or ()) > 1):
@@ -89,7 +88,7 @@ def recommend(
         from rankformer.export.lists import check_target, write_lists
 
         check_target(to, table or "")
-    recommender, wanted = apply_filters(load_run(run).recommender, filters)
+    recommender, wanted = apply_filters(load(run).recommender, filters)
     if is_rank() and out is not None:
         how: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
         with on_ranks(rank_timeout) as ranks:
@@ -119,7 +118,8 @@ def recommend(
         else:
             show(f"wrote {len(lists):,} rows to the table {table}")
     elif out is not None:
-        write_table(lists.to_arrow(), out)
+        with busy(f"writing {out}"):
+            write_table(lists.to_arrow(), out)
         if json:
             show_json({"out": str(out), "rows": len(lists), "fallbacks": lists.fallbacks})
         else:
@@ -137,6 +137,7 @@ def similar(
     run: RunArgument,
     item: Annotated[str, option("ID", "The item to start from.")],
     k: Length = 10,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
     filters: dict[str, Any],
@@ -147,9 +148,7 @@ def similar(
         rankformer similar runs/demo --item book-001 -k 5
         rankformer similar runs/shop --item 4711 --where in_stock
     """
-    from rankformer.runs.saved import load_run
-
-    recommender, wanted = apply_filters(load_run(run).recommender, filters)
+    recommender, wanted = apply_filters(load(run).recommender, filters)
     asked = recommender.item_ids.parse(item)
     rows = _rows_of(recommender.similar_items(asked, k, **wanted))
     if json:
@@ -167,6 +166,7 @@ def explain(
     user: Annotated[str | None, option("ID", "A user of the training data.")] = None,
     history: Annotated[str | None, option("ID,ID", "Items of a new user, or new ones of --user.")] = None,
     k: Annotated[int, option("K", "Reasons to show; the rest is summed in one line.", "-k")] = 10,
+    threads: ThreadsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Explain why RUN scores an item as it does for a user.
@@ -179,13 +179,11 @@ def explain(
         rankformer explain runs/demo --user mira-001 --item book-128
         rankformer explain runs/demo --history book-020,book-037 --item book-128 --json
     """
-    from rankformer.runs.saved import load_run
-
     if k < 1:
         raise ConfigError(f"k={k}: at least one reason must be shown; use k >= 1")
     if user is None and history is None:
         raise ConfigError("say for whom: --user ID, --history ID,ID, or both for new items of a user")
-    recommender = load_run(run).recommender
+    recommender = load(run).recommender
     known = None if history is None else _parse_history(recommender.item_ids, history)
     asked = None if user is None else recommender.user_ids.parse(user)
     found = recommender.explain(asked, recommender.item_ids.parse(item), history=known)

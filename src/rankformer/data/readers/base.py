@@ -153,6 +153,18 @@ class RawTable:
     bad: BadRows = field(default_factory=BadRows)
 
 
+# What files that are no text begin with, in lower case, and what is said of them.
+NOT_TEXT = {
+    b"par1": "is a Parquet file; say so with --format parquet",
+    b"sqlite format 3": "is an SQLite database; name it as sqlite:FILE, with --table",
+    b"%pdf-": "is a PDF document; save the data as csv",
+    b"\xd0\xcf\x11\xe0": "is an office document, such as an old Excel workbook; save it as csv",
+    b"<!doctype": "is a web page, perhaps the error of a download; fetch the file again",
+    b"<html": "is a web page, perhaps the error of a download; fetch the file again",
+    b"<?xml": "is an XML document; save the data as csv",
+}
+
+
 class Survey(NamedTuple):
     """What one pass over a text file found: its encoding, and the quotes in it."""
 
@@ -214,7 +226,11 @@ class InputFile:
     def survey(self) -> Survey:
         """The encoding and the quotes, after a pass that also refuses what is larger than the options allow."""
         with self._unpacked() as stream:
-            encoding = self.options.encoding or _encoding_by_head(stream.read(4096))
+            head = stream.read(4096)
+        for begin, what in NOT_TEXT.items():
+            if head.lstrip().lower().startswith(begin):
+                raise DataError(f"{self.name} {what}")
+        encoding = self.options.encoding or _encoding_by_head(head)
         try:
             with self._unpacked() as stream:
                 return self._survey(_recoded(stream, encoding) if encoding else stream, encoding)

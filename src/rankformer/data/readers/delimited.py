@@ -5,9 +5,11 @@ import io
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from rankformer.data.readers.base import (
@@ -70,12 +72,31 @@ def tables(
         bad.records.append(row.number - 1 - has_header)
         return "skip"
 
-    def locate(begin: int, row: int) -> str:
-        row += begin
+    def record_of(row: int) -> int:
         for record in bad.records:  # in ascending order
             row += record <= row
-        line, _cells = next(islice(records(), row + has_header, None))
+        return row
+
+    def locate(begin: int, row: int) -> str:
+        line, _cells = next(islice(records(), record_of(begin + row) + has_header, None))
         return f"line {line}"
+
+    def without_headers(table: pa.Table, begin: int) -> pa.Table:
+        again = _repeated_header(table, dict(zip(positions, names, strict=True))) if has_header and kinds else []
+        if not again:
+            return table
+        found = f"{locate(begin, again[0])} repeats the header, as where files were joined"
+        if not skip:
+            drop = "drop such lines, or leave them out with --on-bad-row skip"
+            raise DataError(f"{file.name}: {found} ({len(again):,} such rows); {drop}")
+        bad.add("that repeat the header", f"{file.name} {found}", len(again))
+        kept = np.ones(table.num_rows, bool)
+        kept[again] = False
+        bad.records = sorted([*bad.records, *(record_of(begin + row) for row in again)])
+        values = table.schema.types
+        plain = pa.schema([(name, pa.string()) for name in table.column_names])
+        # Encoded anew: a name that is no value any more would make all values strings.
+        return table.filter(pa.array(kept)).cast(plain).cast(pa.schema(zip(table.column_names, values, strict=True)))
 
     if quoted and file.survey.quotes % 2:
         for _record in records(strict=True):  # refuses a quote that is never closed
@@ -101,14 +122,31 @@ def tables(
         try:
             blocks = [pyarrow.csv.read_csv(stream, *options)] if whole else pyarrow.csv.open_csv(stream, *options)
             for block in blocks:
-                if block.num_rows:
-                    table = with_unread(pa.table(block), positions).rename_columns(names)
-                    yield RawTable(table, file.name, partial(locate, rows), True, has_header, file.options, bad)
-                    rows += block.num_rows
+                table = without_headers(pa.table(block), rows)
+                if table.num_rows:
+                    shown = with_unread(table, positions).rename_columns(names)
+                    yield RawTable(shown, file.name, partial(locate, rows), True, has_header, file.options, bad)
+                    rows += table.num_rows
         except pa.ArrowInvalid as problem:
             raise _explained(file, records, delimiter, len(names), problem) from None
     if not rows:
         raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
+
+
+def _repeated_header(table: pa.Table, names: dict[str, str]) -> list[int]:
+    """Return the rows in which every column that was read holds its own name."""
+    repeated: Any = True
+    for position, column in zip(table.column_names, table.columns, strict=True):
+        written = pa.array([names[position], "\ufeff" + names[position]])  # a byte order mark may come along
+        if pa.types.is_dictionary(column.type):
+            parts = [pc.take(pc.is_in(part.dictionary, written), part.indices) for part in column.chunks]
+            column = pa.chunked_array(parts, pa.bool_())
+        else:
+            column = pc.is_in(column, written)
+        repeated = column if repeated is True else pc.and_(repeated, column)
+        if not pc.any(repeated).as_py():
+            return []
+    return np.flatnonzero(repeated.to_numpy()).tolist()
 
 
 def _replaced(delimiter: str) -> str:
@@ -190,6 +228,10 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
         return False
     if len(rows) > 1 and any(map(is_number, rows[1])):
         return True  # words above numbers
+    if first[0].startswith("{"):
+        raise DataError(f"{file.name} holds JSON; say so with --format jsonl")
+    if first[0].startswith("sep="):
+        raise DataError(f"{file.name}: line 1 is a spreadsheet's note on what separates columns (sep=); drop that line")
     raise DataError(
         f"{file.name}: cannot tell whether the first line ({clip(', '.join(rows[0]))}) is a header; say so with "
         "header=True or False (--header, --no-header), or name the columns with user=... and item=... (--user-column)"
