@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+# Folders under tests/ with a requirements.txt: tested after the others, each in an environment of its own.
+SIDES  := $(patsubst tests/%/requirements.txt,%,$(wildcard tests/*/requirements.txt))
 
 .PHONY: demo test check bench attack clean
 
@@ -15,6 +17,7 @@ demo: $(READY)
 test: $(READY)
 	@tools/install-browser
 	$(BIN)/python -m pytest
+	@set -e; for side in $(SIDES); do tools/side-environment $$side; .venv-$$side/bin/python -m pytest tests/$$side; done
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -38,4 +41,4 @@ $(BENCH): $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -190,14 +190,16 @@ def test_another_number_of_shards_than_ranks_is_refused(sharded):
 def test_a_folder_with_something_in_it_and_too_many_shards_are_refused(log, tmp_path, sharded):
     with pytest.raises(ConfigError, match="not an empty folder"):
         shard_log(DataSource(source=log), 2, sharded / "two", LEAST_MEMORY)
+    with pytest.raises(DataError, match="sharded already"):
+        shard_log(DataSource(source=sharded / "two"), 2, tmp_path / "out", LEAST_MEMORY)
     with pytest.raises(ConfigError, match="use fewer --shards"):
         shard_log(DataSource(source=log), 500, tmp_path / "out", LEAST_MEMORY)
     assert not list(tmp_path.glob(".out*")), "what was spilled is removed"
 
 
-def test_times_that_are_numbers_here_and_dates_there_are_refused(tmp_path):
-    size = 300_000  # more than a block of the csv reader
-    rows = [f"{user},1,{user}" for user in range(size)] + [f"{user},2,2020-01-01" for user in range(size)]
-    (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *rows]))
+def test_times_that_are_numbers_here_and_dates_there_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankformer.data.readers.delimited.BLOCK_BYTES", 8000)  # the first block is all numbers
+    numbers, dates = [f"{n:06d},1,{n:09d}" for n in range(420)], [f"{n:06d},2,2020-01-01" for n in range(900)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *numbers, *dates]))
     with pytest.raises(DataError, match="time"):
         shard_log(DataSource(source=tmp_path / "log.csv"), 2, tmp_path / "out", LEAST_MEMORY)

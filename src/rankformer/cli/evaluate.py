@@ -62,6 +62,8 @@ def evaluate(
         check_writable(per_user)
     with on_ranks(rank_timeout) as ranks:
         loaded = load_run(run)
+        if data is None and loaded.update:
+            raise ConfigError(f"{run} was updated and has learned its test part; name newer interactions with --data")
         if data is None and loaded.refit:
             if mask != loaded.protocol.get("mask", mask):
                 kept = loaded.protocol["mask"]

@@ -187,11 +187,11 @@ def _read_folder(folder: Path, options: ReadOptions, names: Names, whole: bool) 
             "or the parts of one log"
         )
     for file in files:
-        label = str(file.relative_to(folder))
+        name = str(file.relative_to(folder))
         if not whole:
-            yield from map(Log, _pieces(file, options, names, label, folder))
+            yield from map(Log, _pieces(file, options, names, name, folder))
             continue
-        raw = read_table(file, None, _named(names), None, options, label)
+        raw = read_table(file, None, _named(names), None, options, name)
         yield Log(pick_columns(_with_partitions(raw, file.relative_to(folder), _named(names)), names))
 
 

@@ -23,6 +23,11 @@ from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
 
 SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
+# What interactions that follow a log share with it.
+NEW_SETTINGS = (
+    *(*ROLES, "event_weights", "half_life", "header", "delimiter", "encoding", "time_format", "on_bad_row"),
+    *("duplicates", "min_weight"),
+)
 
 
 def _path_text(value: Any) -> Any:
@@ -59,6 +64,8 @@ class DataSource(ReadOptions):
     """Age at which an interaction counts half, such as 12h, 30d or 8w; None for no decay."""
     k_core: int | None = Field(default=None, ge=1)
     """Distinct items that each user must have, and distinct users each item."""
+    order: Literal["given", "clusters"] = "given"
+    """How users and items are numbered: by their ids, or by clusters, so that a step reads large tables in order."""
     split: SplitName = "random"
     """How one log becomes three parts."""
     parts: tuple[float, float, float] = DEFAULT_PARTS
@@ -159,6 +166,11 @@ class DataSource(ReadOptions):
         log = self.load_log()
         return Parts.of(log, np.full(len(log), 2, dtype=np.int8))
 
+    def for_new(self, source: str, **changes: Any) -> "DataSource":
+        """Return how to read interactions that follow these: columns, weights and decay are the same unless changed."""
+        kept = {name: value for name in NEW_SETTINGS if (value := getattr(self, name)) is not None}
+        return DataSource(**{**kept, **changes, "source": source})
+
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""
         log = self._read()
@@ -170,16 +182,20 @@ class DataSource(ReadOptions):
             log = log.min_weight(self.min_weight)
         if self.half_life is not None:
             log = log.decay(self.half_life)
-        return log if self.k_core is None else log.k_core(self.k_core)
+        log = log if self.k_core is None else log.k_core(self.k_core)
+        return log.clustered() if self.order == "clusters" and len(log) else log
 
     def stream(self) -> Iterator[Log]:
         """Yield the log as it is read, before anything is done to it, in tables of bounded size where possible."""
         if self.source in DATASETS:
             log = self._read_registered()
             for label in range(3):
-                yield Log(RawTable(log.rows(log.labels == label).to_arrow()), label)
+                rows = np.flatnonzero(np.asarray(log.labels) == label)
+                yield Log(RawTable(log.rows(rows).to_arrow()), label)
             return
         self._check_there()
+        if is_sharded(Path(self.source).expanduser()):
+            raise DataError(f"{self.source} is sharded already; shard the log that it was made of")
         yield from stream_logs(*self._reading())
 
     def _reading(self) -> tuple[str, ReadOptions, dict[str, str | None]]:

@@ -137,14 +137,11 @@ def random_thresholds(total: int, fractions: Fractions, seed: int) -> tuple[int,
     near: dict[int, list[NDArray[np.uint64]]] = {each: [] for each in bins}
     for values in raw_values(total, seed):
         leading = (values >> np.uint64(48)).astype(np.int64)
-        for each, found in near.items():
-            found.append(values[leading == each])
-    positions = [
-        cut - int(ends[each] - counts[each]) if cut < total else None for cut, each in zip(wanted, bins, strict=True)
-    ]
+        for each, chosen in near.items():
+            chosen.append(values[leading == each])
     found = [
-        2**64 if position is None else int(np.sort(np.concatenate(near[each]))[position])
-        for position, each in zip(positions, bins, strict=True)
+        2**64 if cut == total else int(np.sort(np.concatenate(near[each]))[cut - int(ends[each] - counts[each])])
+        for cut, each in zip(wanted, bins, strict=True)
     ]
     return found[0], found[1]
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -27,16 +28,20 @@ def parquet_tables(file: InputFile, named: Collection[str] | None) -> Iterator[R
     rows = 0
     with _opened(file, named) as (names, batches):
         for batch in batches:
-            table, begin = with_unread(pa.table(batch), names), rows
-            yield RawTable(table, file.name, lambda row, begin=begin: f"row {begin + row + 1}", options=file.options)
+            table = with_unread(pa.table(batch), names)
+            yield RawTable(table, file.name, partial(_row_after, rows), options=file.options)
             rows += batch.num_rows
+
+
+def _row_after(begin: int, row: int) -> str:
+    return f"row {begin + row + 1}"
 
 
 @contextmanager
 def _opened(file: InputFile, named: Collection[str] | None) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
     """Yield the names of all columns of a Parquet file, and the needed ones in batches."""
     try:
-        with pyarrow.parquet.ParquetFile(file.path) as stored:
+        with pyarrow.parquet.ParquetFile(file.path, pre_buffer=False) as stored:  # or all of it is held at once
             names = stored.schema_arrow.names
             rows = stored.metadata.num_rows
             check_rows(rows, file.name, file.options)  # known before anything is unpacked
@@ -50,11 +55,17 @@ def _opened(file: InputFile, named: Collection[str] | None) -> Iterator[tuple[li
                 raise DataError(f"{file.name} has no rows; expected one row per interaction")
             names = list(dict.fromkeys(names))
             # A batch without columns has no rows either, so that without a needed one the first is read.
-            yield names, stored.iter_batches(_BATCH * 16, columns=needed or names[:1])
+            yield names, _checked(stored.iter_batches(_BATCH * 16, columns=needed or names[:1]))
     except (pa.ArrowException, OSError, ValueError) as problem:
         if isinstance(problem, DataError):
             raise
         raise DataError(f"{file.name} is not a readable Parquet file ({clip(str(problem))}); write it again") from None
+
+
+def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        batch.validate(full=True)  # Parquet itself lets through strings that are not UTF-8
+        yield batch
 
 
 def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
