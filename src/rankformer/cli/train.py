@@ -108,8 +108,6 @@ def train(
     folder, again = RunFolder(out), was_restarted()
     resume, overwrite = resume or again, overwrite and not again
     with on_ranks(rank_timeout, wire, device) as group, nullcontext() if group.rank else folder.lock():
-        if group.rank:  # the first one tells the trackers
-            tracking = tracking_options(None, None)
         found = State.EMPTY
         with group.together():
             if group.rank == 0:
@@ -143,6 +141,8 @@ def train(
             show_warning(warning)
         work, said = folder.training, {"model": learner.name, "data": source.name, "seed": learner.seed}
         said |= {"data_fingerprint": parts.fingerprint, **learner.settings.hyperparameters()}
+        if group.rank:  # the first rank tracks
+            tracking = tracking_options(None, None)
         if resume:
             tracking["earlier"] = lambda: learner.log or read_log(work)
         try:

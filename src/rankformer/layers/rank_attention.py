@@ -169,7 +169,7 @@ class _RankAttention(torch.autograd.Function):
         dense_neg = torch.cat([t.sum_neg, sum_r - x[n:] @ h])
         # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
         user_pos = t.b_pos + k.p * k.d * (weights.alpha - beta * t.b_neg)
-        inv_c, signs, passes = _normalizer(graph, weights, t, user_pos, dense_neg, edge_sums)
+        inv_c, signs, passes = _normalizer(graph, weights, t, user_pos, dense_neg, *edge_sums)
 
         s_v = v[n:].sum(0)
         scale = tau * inv_c  # (n+m,)
@@ -281,12 +281,7 @@ def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms) -> tup
 
 
 def _normalizer(
-    graph: BipartiteGraph,
-    weights: RankWeights,
-    t: UserTerms,
-    user_pos: Tensor,
-    dense_neg: Tensor,
-    edge_sums: tuple[Tensor, ...],
+    graph: BipartiteGraph, weights: RankWeights, t: UserTerms, user_pos: Tensor, dense_neg: Tensor, *edge_sums: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return 1/C (n+m,), the sign of each omega+ (None when none can change), and how N passes gradient on (n+m,).
 
