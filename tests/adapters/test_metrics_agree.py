@@ -98,16 +98,26 @@ def test_lenskit(model, parts, expected):
     with set_env_var("LK_NUM_PROCS", "1"):
         lists = batch.recommend(pipeline, test, n_jobs=1)
     metrics = {
-        "ndcg": lenskit_metrics.NDCG(K),
         "recall_capped": lenskit_metrics.Recall(K),
         "precision": lenskit_metrics.Precision(K),
         "hit_rate": lenskit_metrics.Hit(K),
         "mrr": lenskit_metrics.RecipRank(K),
         "map": AveragePrecision(K),
     }
-    found = lenskit_metrics.RunAnalysis(*metrics.values()).measure(lists, test).list_summary()["mean"]
+    ndcg = lenskit_metrics.NDCG(K)
+    found = lenskit_metrics.RunAnalysis(ndcg, *metrics.values()).measure(lists, test).list_summary()["mean"]
     for name, metric in metrics.items():
         assert found[metric.label] == pytest.approx(expected[name], abs=1e-6), name
+    # Their discount is max(log2 rank, 1): the first two ranks count the same. Ours is log2(rank + 1).
+    discounts = 1 / np.maximum(np.log2(np.arange(1, K + 1)), 1)
+    wanted = frame(parts.test).groupby("user_id")["item_id"].agg(set)
+    ours = model.recommend(list(wanted.index), k=K).to_pandas().groupby("user_id")
+    values = [
+        (np.isin(rows["item_id"], list(wanted[user])) * discounts[rows["rank"] - 1]).sum()
+        / discounts[: len(wanted[user])].sum()
+        for user, rows in ours
+    ]
+    assert found[ndcg.label] == pytest.approx(np.mean(values), abs=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -99,5 +99,5 @@ def test_the_estimator_checks_that_apply_pass():
         "check_set_params",
         "check_estimator_cloneable",
         "check_estimators_unfitted",
-        "check_do_not_raise_errors_in_init_or_set_param",
+        "check_do_not_raise_errors_in_init_or_set_params",
     }

@@ -18,7 +18,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Model
-from rankformer.models.registry import model_class
+from rankformer.models.registry import MODELS
 from rankformer.scoring.recommendations import Recommendations
 
 _OWN = ("model", "score_metric")  # arguments that are not settings of the model
@@ -47,12 +47,11 @@ class RankformerEstimator(BaseEstimator):
         """Change some arguments; an unknown one raises a ValueError of one line, a wrong value does so in `fit`."""
         own = {name: params.pop(name) for name in _OWN if name in params}
         model = own.get("model", self.model)
-        if params and isinstance(model, str | Model):
-            kind = model_class(model) if isinstance(model, str) else type(model)
-            for name in params.keys() - kind.settings_class.model_fields.keys():
-                raise ConfigError(
-                    f"unknown setting {name!r}; {kind.name} has {', '.join(kind.settings_class.model_fields)}"
-                )
+        kind = type(model) if isinstance(model, Model) else MODELS.get(model) if isinstance(model, str) else None
+        for name in params.keys() - kind.settings_class.model_fields.keys() if kind else ():
+            raise ConfigError(
+                f"unknown setting {name!r}; {kind.name} has {', '.join(kind.settings_class.model_fields)}"
+            )
         for name, value in own.items():
             setattr(self, name, value)
         self._settings = {**self._settings, **params}
