@@ -7,6 +7,8 @@ export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
 DOCS   := $(VENV)/.docs-ready
+# Folders under tests/ with a requirements.txt: tested after the others, each in an environment of its own.
+SIDES  := $(patsubst tests/%/requirements.txt,%,$(wildcard tests/*/requirements.txt))
 
 .PHONY: demo test check docs dist bench attack clean
 
@@ -16,6 +18,7 @@ demo: $(READY)
 test: $(READY)
 	@tools/install-browser
 	$(BIN)/python -m pytest
+	@set -e; for side in $(SIDES); do tools/side-environment $$side; .venv-$$side/bin/python -m pytest tests/$$side; done
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -51,4 +54,4 @@ $(DOCS): $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

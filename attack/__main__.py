@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attack import damage, hostile, report, service, values, writers
+from attack import damage, hostile, inputs, limits, numerics, report, service, soak, values, writers
 
 TOKEN = "admin-token-0123456789"
 ROOT = Path(__file__).parents[1]
@@ -93,7 +93,19 @@ class Attack:
 
     def inputs(self) -> dict[str, Any]:
         """Changed input files of every format."""
-        return values.inputs(self.place("inputs"), self.many(100_000), self.seed)
+        return inputs.inputs(self.place("inputs"), self.many(100_000), self.seed)
+
+    def numerics(self) -> dict[str, Any]:
+        """Every method on extreme logs, and with each hyperparameter at its extremes."""
+        return numerics.numerics(self.scale)
+
+    def memory(self) -> dict[str, Any]:
+        """Memory limits while reading, training, saving, loading and serving."""
+        return limits.memory(self.place("memory"), self.many(20), self.seed)
+
+    def clock(self) -> dict[str, Any]:
+        """A clock that jumps by years, and files of the past and the future."""
+        return limits.clock(self.place("clock"), self.many(20), self.seed)
 
     def bodies(self) -> dict[str, Any]:
         """Request bodies made to be dear."""
@@ -118,7 +130,7 @@ class Attack:
     def soak(self) -> dict[str, Any]:
         """All of it against the service, for long."""
         with self._serving("soak") as (found, folder):
-            return service.soak(found, folder, 3600 * self.scale, TOKEN, self.seed)
+            return soak.soak(found, folder, 3600 * self.scale, TOKEN, self.seed, report.PICTURE)
 
     @contextmanager
     def _serving(self, name: str) -> Any:
@@ -136,7 +148,7 @@ class Attack:
 
 CAMPAIGNS: tuple[str, ...] = (
     *("kills", "replacements", "faults", "writers", "bytes", "folders", "settings", "inputs"),
-    *("bodies", "requests", "connections", "swaps", "soak"),
+    *("numerics", "memory", "clock", "bodies", "requests", "connections", "swaps", "soak"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The service under bad callers: bodies made to be dear, idle, slow and deaf connections, swaps under load, a soak.
+"""The service under bad callers: bodies made to be dear, idle, slow and deaf connections, swaps under load.
 
 Everything is aimed at `rankformer serve` in a process of its own, whose processor time and memory are read from /proc.
 A probe asks /livez all the while.
@@ -24,15 +24,16 @@ HEAD = "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\
 
 
 class Probe(threading.Thread):
-    """Asks /livez fifty times a second, each time on a new connection."""
+    """Asks /livez again and again, by default fifty times a second, each time on a new connection."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pause: float = 0.02) -> None:
         super().__init__(daemon=True)
-        self.port, self.seconds, self.failed, self.stopped = port, [0.0], 0, threading.Event()
+        self.port, self.pause = port, pause
+        self.seconds, self.failed, self.stopped = [0.0], 0, threading.Event()
 
     def run(self) -> None:
         request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        while not self.stopped.wait(0.02):
+        while not self.stopped.wait(self.pause):
             started = time.perf_counter()
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
@@ -197,7 +198,7 @@ def swaps(service: Any, folder: Path, count: int, token: str) -> dict[str, Any]:
         failed = 0
         try:
             for number in range(count):
-                _point(folder / "current", folder / ("two", "one")[number % 2])
+                point(folder / "current", folder / ("two", "one")[number % 2])
                 answer = httpx.post(f"{service.url}/v1/admin/reload", headers=headers, timeout=60)
                 failed += answer.status_code != 200
         finally:
@@ -215,27 +216,8 @@ def swaps(service: Any, folder: Path, count: int, token: str) -> dict[str, Any]:
     return {"swaps": count, "failed swaps": failed, "answers": load["answered"], "failed answers": not_fine}
 
 
-def soak(service: Any, folder: Path, seconds: float, token: str, seed: int) -> dict[str, Any]:
-    """Mix all of it for a time; return memory after a tenth of it and at the end, descriptors, latency."""
-    found: dict[str, Any] = {}
-    pid, rng, samples = service.process.pid, random.Random(seed), []
-    started = time.monotonic()
-    with probed(service.port, found):
-        while (elapsed := time.monotonic() - started) < seconds:
-            swaps(service, folder, 2, token)
-            malformed_part = rng.randrange(10**6)
-            malformed(service, 100, malformed_part)
-            for _ in range(20):
-                with suppress(OSError), socket.create_connection(("127.0.0.1", service.port)) as connection:
-                    connection.sendall(b"GET /v1/recommend/u1 HTTP/1.1\r\nHost: lo")
-            samples.append((elapsed, usage(pid)[1], len(os.listdir(f"/proc/{pid}/fd"))))
-    settled = [sample for sample in samples if sample[0] > seconds * 0.2] or samples
-    grown = settled[-1][1] / settled[0][1] - 1
-    found |= {"seconds": seconds, "memory MB": settled[-1][1], "growth %": 100 * grown, "samples": samples}
-    return {**found, "descriptors": [settled[0][2], settled[-1][2]]}
-
-
-def _point(link: Path, target: Path) -> None:
+def point(link: Path, target: Path) -> None:
+    """Let a link point elsewhere, in one step."""
     fresh = link.with_name("fresh")
     fresh.symlink_to(target)
     fresh.replace(link)

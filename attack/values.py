@@ -1,9 +1,8 @@
-"""Settings and input files that nobody means: every one is taken, or refused in one line; no traceback, no hang."""
+"""Settings that nobody means: each is taken, or refused in one line; a fit is finite, or stopped with its cause."""
 
 import random
 import traceback
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from rankformer.errors import RankformerError
@@ -28,8 +27,6 @@ NUMBERS: tuple[Any, ...] = (
         "\ud800",
     ),
 )
-
-PIECES = (b"\0", b"\xff\xfe", b'"', b"\n", b"\r\n", b",,", b"9" * 400, b"nan", b"1e999", b"\\ud800", b"{", b"[", b"-")
 
 
 def settings(count: int, fits: int, seed: int) -> dict[str, Any]:
@@ -78,82 +75,6 @@ _SMALL = {
     **dict.fromkeys(("embedding_dim", "hidden_dim", "output_dim", "decoder_dim", "encoding_dim", "factors"), 128),
     **dict.fromkeys(("num_heads", "num_features", "num_anchors", "num_samples", "num_aspects", "iterations"), 128),
 }
-
-
-def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
-    """Read files of every format after random changes; return how many were read and refused, and other errors."""
-    from rankformer.data.source import DataSource
-
-    rng, found, unexpected = random.Random(seed), Counter[str](), []
-    whole = _files(folder)
-    for number in range(count):
-        name = rng.choice(list(whole))
-        data = bytearray(whole[name])
-        for _ in range(rng.randint(1, 4)):
-            _change(rng, data)
-        path = folder / f"changed-{number % 8}.{name.partition('.')[2]}"
-        path.write_bytes(data)
-        try:
-            DataSource(source=str(path)).load_log()
-            found["read"] += 1
-        except RankformerError as error:
-            found["refused"] += 1
-            if "\n" in str(error):
-                unexpected.append(f"{name}: a message of several lines")
-        except Exception:
-            unexpected.append(f"{name}: {traceback.format_exc().splitlines()[-1][:160]}")
-        path.unlink()
-    return {**found, "inputs": count, "unexpected": unexpected}
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = [(f"u{number % 7}", f"i{number % 5}", number) for number in range(40)]
-    users, items, times = (list(column) for column in zip(*rows, strict=True))
-    pq.write_table(pa.table({"user": users, "item": items, "time": times}), folder / "log.parquet")
-    tabbed = "".join(f"{u}\t{i}\t{t}\n" for u, i, t in rows)
-    text = {
-        "log.csv": "user,item,time\n" + "".join(f"{u},{i},{t}\n" for u, i, t in rows),
-        "log.tsv": f"user\titem\ttime\n{tabbed}",
-        "log.jsonl": "".join(f'{{"user": "{u}", "item": "{i}", "time": {t}}}\n' for u, i, t in rows),
-        "log.inter": f"user_id:token\titem_id:token\ttimestamp:float\n{tabbed}",
-        "log.txt": "".join(f"{t % 7} {t % 5} {t % 3}\n" for _, _, t in rows),
-    }
-    return {
-        **{name: value.encode() for name, value in text.items()},
-        "log.parquet": (folder / "log.parquet").read_bytes(),
-    }
-
-
-def _change(rng: random.Random, data: bytearray) -> None:
-    place, how = rng.randrange(len(data)) if data else 0, rng.random()
-    if how < 0.3:
-        data[place : place + 1] = bytes([rng.randrange(256)])
-    elif how < 0.5:
-        del data[place : place + rng.randint(1, 30)]
-    elif how < 0.7:
-        data[place:place] = data[place : place + 30] * rng.randint(1, 3)
-    elif how < 0.8:
-        del data[place:]
-    else:
-        pieces = (
-            b"\0",
-            b"\xff\xfe",
-            b'"',
-            b"\n",
-            b"\r\n",
-            b",,",
-            b"9" * 400,
-            b"nan",
-            b"1e999",
-            b"\\ud800",
-            b"{",
-            b"[",
-            b"-",
-        )
-        data[place:place] = rng.choice(pieces)
 
 
 def _short(changes: dict[str, Any]) -> str:

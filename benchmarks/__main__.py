@@ -20,6 +20,7 @@ from benchmarks.sections import (
     libraries,
     lightgcn,
     minibatch,
+    processes,
     quality,
     scaling,
     step,
@@ -41,6 +42,7 @@ SECTIONS: dict[str, ModuleType] = {
     "libraries": libraries,
     "quality": quality,
     "minibatch": minibatch,
+    "processes": processes,
 }
 
 

@@ -82,6 +82,18 @@ class Connection(asyncio.Protocol):
         assert self.started is not None
         self.tally.add(int(head[9:12]), time.perf_counter() - self.started, body)
         self.started = None
+        if b"connection: close" in head:
+            self.transport.close()
+            self.reconnecting = asyncio.ensure_future(self.reconnect())
+        else:
+            self.on_free(self)
+
+    async def reconnect(self) -> None:
+        """Connect again, where the service has asked for it."""
+        self.started = time.perf_counter()  # so that the loop waits for it
+        port = self.transport.get_extra_info("peername")[1]
+        await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", port)
+        self.started = None
         self.on_free(self)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+
+# A folder with a requirements.txt has an environment of its own (tools/side-environment) and is tested only in it.
+collect_ignore = [
+    folder.name
+    for folder in (listed.parent for listed in Path(__file__).parent.glob("*/requirements.txt"))
+    if Path(sys.prefix).name != f".venv-{folder.name}"
+]
 
 
 @pytest.fixture(scope="module")

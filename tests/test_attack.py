@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from attack import damage, report, values
+from attack import damage, inputs, limits, numerics, report, values
 from attack.__main__ import CAMPAIGNS, Attack
 from attack.service import bodies
 
@@ -25,6 +25,37 @@ def test_settings_at_random_are_taken_or_refused():
     assert found["taken"] > 10
     assert found["refused"] > 10
     assert found["fits"] >= 1
+
+
+def test_changed_inputs_of_every_source_are_read_or_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTACK_KEEP", "0")
+    found = inputs.inputs(tmp_path, count=150, seed=0)
+    assert found["unexpected"] == []
+    assert found["read"] > 5
+    assert found["refused"] > 50
+    assert found["found by coverage"] > 3
+
+
+def test_a_failing_input_is_made_small(tmp_path, monkeypatch):
+    def outcome(case, folder):
+        return "ValueError in x: bad" if b"bad" in case.files.get("a", b"") else "read"
+
+    monkeypatch.setattr(inputs, "outcome", outcome)
+    case = inputs.Case({"a": b"x" * 100 + b"bad" + b"y" * 57, "b": b"z"}, "a", {"k_core": 2})
+    assert inputs.smallest(case, tmp_path) == inputs.Case({"a": b"bad"}, "a", {})
+
+
+def test_extreme_numbers_are_finite_or_stopped_with_their_cause():
+    found = numerics.numerics(scale=0.01)
+    assert report.violations("numerics", found) == []
+    assert found["fits"] >= 10
+
+
+def test_a_memory_limit_is_said_in_one_line(tmp_path):
+    log = limits.write_log(tmp_path / "log.csv", users=500, rows=200_000)
+    done = limits.command(["data", "info", str(log)], megabytes=8)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "not enough memory" in done.stderr
 
 
 def test_what_must_not_be_is_a_violation():

@@ -38,6 +38,8 @@ MAY_IMPORT = {
     "research": BASICS | {"data", "graph", "layers", "evaluation", "runs", "models"},
     "export": BASICS | {"data", "scoring", "runs"},
     "serving": BASICS | {"data", "scoring", "runs"},
+    "tracking": BASICS | {"scoring", "runs"},
+    "adapters": BASICS | {"data", "scoring", "evaluation", "models"},
 }
 ANYTHING = {"cli", "__main__"}  # may import every part, and no part may import them
 ROOT_MODULES = {"errors", "settings", "files", "initialization"}
@@ -206,6 +208,13 @@ def modules_after(statement):
     code = f"{statement}; import sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(run.stdout.split())
+
+
+def test_no_module_imports_an_adapter():
+    """They import libraries that need not be installed; nothing here may need them."""
+    for module in INNER:
+        if part_of(module) != "adapters":
+            assert not any(imported.startswith("rankformer.adapters") for imported, _ in imports(module)), module
 
 
 def test_importing_the_package_is_free():

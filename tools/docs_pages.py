@@ -29,8 +29,7 @@ FILES = {
     "SECURITY.md": "security.md",
 }
 # Pages that are written elsewhere; they are in the navigation from the day they exist.
-EXPECTED = {f"{name}.md" for name in ("updates", "shop", "deployment", "adapters", "tested-versions", "tracking")}
-EXPECTED |= {f"{name}.md" for name in ("distributed", "scale")}
+EXPECTED = {"distributed.md"}
 NO_REFERENCE = {"cli"}  # packages that are described elsewhere
 REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)]*)?\)")

@@ -5,11 +5,11 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rankformer.errors import RunFolderError
+from rankformer.errors import ConfigError, RunFolderError
 
 LOCK = ".rankformer.lock"
 _holders: dict[Path, int] = {}  # the folders this process holds, each with the thread that does
@@ -72,7 +72,10 @@ def locked(folder: Path) -> Iterator[None]:
         return
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = _lock(folder / LOCK)
+    advice = "wait until it has ended, or choose another folder"
+    descriptor = _lock(
+        folder / LOCK, lambda holder: RunFolderError(f"{folder} is being written by process {holder}; {advice}")
+    )
     _holders[place] = thread
     try:
         yield
@@ -85,7 +88,23 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(path: Path) -> int:
+@contextmanager
+def pid_file(path: Path) -> Iterator[None]:
+    """Keep the id of this process in a file that is locked meanwhile, so that one a killed process left is no obstacle.
+
+    Raises:
+        ConfigError: another process that runs has it; the message has its id.
+    """
+    advice = "stop it first, or choose another file"
+    descriptor = _lock(path, lambda holder: ConfigError(f"{path} belongs to process {holder}, which runs; {advice}"))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(path: Path, is_held: Callable[[str], Exception]) -> int:
     """Return the descriptor that holds a lock file; closing it, or the end of the process, releases the lock."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -94,9 +113,7 @@ def _lock(path: Path) -> int:
         except BlockingIOError:
             holder = os.read(descriptor, 20).decode("ascii", "replace") or "unknown"
             os.close(descriptor)
-            raise RunFolderError(
-                f"{path.parent} is being written by process {holder}; wait until it has ended, or choose another folder"
-            ) from None
+            raise is_held(holder) from None
         except OSError:
             pass  # a file system that has no locks
         with suppress(FileNotFoundError):  # the last holder may just have removed the file that was opened

@@ -6,7 +6,8 @@
     spectral         leading singular vectors of D_u^-1/2 A D_i^-1/2, entries of size 0.1
     least-squares    weighted least-squares factors of A, each side scaled to a given size
 
-The first three need no data and are drawn by `random_table`; `initialize_` sets the other two.
+The first three need no data and are drawn by `random_table`; `initialize_` sets the other two. `grow_` continues from
+the table of an earlier fit.
 """
 
 import math
@@ -75,6 +76,27 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
             found = torch.linalg.vector_norm(factors, dim=1) > 1e-3
             table[found] = factors[found].to(table.device)
             table.mul_(scale)
+
+
+def grow_(table: Tensor, old: Tensor, old_users: int, graph: BipartiteGraph) -> None:
+    """Set a random table, in place, to an older one of fewer users and items, whose indices come first.
+
+    A new node gets the direction of the sum of its known neighbours and the usual length of its side; one without such
+    neighbours is reached through new ones, and what is not reached stays random.
+    """
+    n, old_items = graph.num_users, len(old) - old_users
+    with torch.no_grad():
+        lengths, known = torch.linalg.vector_norm(old, dim=1), torch.zeros_like(table[:, :1])
+        usual = torch.ones_like(known)
+        usual[:n], usual[n:] = lengths[:old_users].mean(), lengths[old_users:].mean()
+        for rows, values in ((slice(0, old_users), old[:old_users]), (slice(n, n + old_items), old[old_users:])):
+            table[rows], known[rows] = values.to(table.device), 1.0
+        weights = torch.ones_like(graph.neighbours, dtype=table.dtype) if graph.weights is None else graph.weights
+        for _ in range(2):
+            sums = bag_sum(graph.neighbours, table * known, graph.ptr, weights)
+            found = (known[:, 0] == 0) & (sums != 0).any(1)
+            table[found] = torch.nn.functional.normalize(sums[found], dim=1) * usual[found]
+            known[found] = 1.0
 
 
 def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1) -> Tensor:

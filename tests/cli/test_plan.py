@@ -127,3 +127,18 @@ def test_data_that_is_not_there_is_one_line(cli, tmp_path):
     outcome = cli("plan", tmp_path / "none.csv")
     assert outcome.code == 2
     assert "none.csv" in outcome.error
+
+
+def test_ranks_are_planned(planned):
+    found = planned("--ranks", 2, "--bandwidth", "1Gbit", "--json").json["ranks"]
+    m, d, layers = (found["size"][name] for name in ("items", "dim", "layers"))
+    assert (m, d, layers) == (10, 8, 1)
+    assert found["bytes_per_step"] == 4 * (5 * m * d + d * d + 2 * d + m + 1)
+    assert found["seconds"]["network"] == found["bytes_per_step"] * 8 / 1e9
+    shown = planned("--ranks", 2).out
+    assert "memory of each of 2 ranks" in shown
+    assert "at 10Gbit" in shown
+
+
+def test_ranks_of_a_model_whose_sums_are_not_known(planned):
+    assert "the sums of popularity are not known" in planned("--ranks", 2, settings=["--model", "popularity"]).error

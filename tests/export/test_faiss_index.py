@@ -8,6 +8,8 @@ from rankformer.export.targets import FaissIndex
 
 from .conftest import DIMENSION, ITEMS, make_run, needed
 
+TESTED = {"FAISS": ("target", "faiss-cpu")}
+
 
 @pytest.fixture
 def faiss():

@@ -17,6 +17,8 @@ from rankformer.scoring.top_k import top_k
 from .conftest import ITEMS, USERS, make_run, needed, odd_items
 from .test_postgres_text import KINDS
 
+TESTED = {"PostgreSQL with pgvector": ("target", "psycopg")}
+
 
 def stream_of(run, tmp_path, prefix="rankformer_"):
     export_run(run, PgVector(prefix), tmp_path / "out.sql", overwrite=True)

@@ -14,6 +14,7 @@ from rankformer.models.lightgcn import LightGCN
 from rankformer.models.rankformer import Rankformer
 from rankformer.runs.folder import RunFolder, State
 from rankformer.runs.manifest import FILES, MANIFEST, is_run
+from rankformer.runs.model_card import CARD
 
 TRAIN, VALID, TEST = PARTS
 SETTINGS = {"embedding_dim": 4, "num_layers": 1, "epochs": 4, "validate_every": 1}
@@ -79,7 +80,7 @@ def test_clearing_removes_a_training_and_nothing_else(name, request):
     (folder.checkpoint / "notes.txt").write_text("mine")
     folder.clear()
     left = sorted(str(path.relative_to(folder.path)) for path in folder.path.rglob("*"))
-    run = [".training", ".training/checkpoint", ".training/checkpoint/notes.txt", *FILES, MANIFEST]
+    run = [".training", ".training/checkpoint", ".training/checkpoint/notes.txt", *FILES, MANIFEST, CARD]
     training = ["checkpoint", "checkpoint/notes.txt"]
     assert left == sorted(["notes.txt", *(run if name == "finished" else training)])
     folder.clear()  # a second time is no error
@@ -90,7 +91,7 @@ def test_a_fit_that_is_saved_in_its_folder_leaves_no_checkpoint(tmp_path):
     model.fit(TRAIN, VALID, run_folder=tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint" / "latest.json").is_file()
     model.save(tmp_path / "run")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted([*FILES, MANIFEST])
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted([*FILES, MANIFEST, CARD])
     with pytest.raises(RunFolderError, match="already holds a finished run"):
         model.fit(TRAIN, VALID, run_folder=tmp_path / "run")
 

@@ -22,6 +22,7 @@ from rankformer.runs.checkpoint import remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.folder import RunFolder, State
 from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, STAGED, is_run
+from rankformer.runs.model_card import CARD
 from rankformer.runs.saved import load_run, save_run
 from rankformer.runs.training_log import read_log
 
@@ -117,7 +118,7 @@ def test_what_a_kill_left_beside_a_run_is_swept(tmp_path):
     (tmp_path / f"{STAGED}.tmp" / "items.parquet").write_bytes(b"half")
     (tmp_path / ".manifest.json.x.tmp").write_bytes(b"half")
     assert RunFolder(tmp_path).claim(resume=True, overwrite=False) is State.FINISHED
-    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, MANIFEST])
+    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, MANIFEST, CARD])
 
 
 @pytest.mark.parametrize("moved", range(len(FILES) + 2))
@@ -125,12 +126,13 @@ def test_a_run_counts_from_the_moment_it_is_staged(tmp_path, moved):
     """Killed after any number of its files have been moved to where the old ones were."""
     save_run(tmp_path / "run", make_run(seed=0))
     save_run(tmp_path / "run" / STAGED, make_run(seed=1))
+    (tmp_path / "run" / STAGED / CARD).unlink()
     for name in [*FILES, MANIFEST][:moved]:
         os.replace(tmp_path / "run" / STAGED / name, tmp_path / "run" / name)
     assert_equal_runs(load_run(tmp_path / "run"), make_run(seed=1))
     save_run(tmp_path / "run", make_run(seed=2))
     assert_equal_runs(load_run(tmp_path / "run"), make_run(seed=2))
-    assert sorted(os.listdir(tmp_path / "run")) == sorted([*FILES, MANIFEST])
+    assert sorted(os.listdir(tmp_path / "run")) == sorted([*FILES, MANIFEST, CARD])
 
 
 def with_lists(seed):
@@ -143,6 +145,7 @@ def test_lists_of_the_evaluation_go_with_their_run(tmp_path, old, new, moved):
     """Whether the older run has them or the new one, killed after any number of files have been moved."""
     save_run(tmp_path / "run", old(seed=0))
     save_run(tmp_path / "run" / STAGED, new(seed=1))
+    (tmp_path / "run" / STAGED / CARD).unlink()
     wanted = new(seed=1).lists
     for name in [*FILES, EVALUATION, MANIFEST][:moved]:
         if name == EVALUATION and wanted is None:
@@ -152,7 +155,7 @@ def test_lists_of_the_evaluation_go_with_their_run(tmp_path, old, new, moved):
     assert np.array_equal(load_run(tmp_path / "run").lists, wanted)
     RunFolder(tmp_path / "run").claim(resume=True, overwrite=False)
     assert np.array_equal(load_run(tmp_path / "run").lists, wanted)
-    names = {*FILES, MANIFEST} | ({EVALUATION} if wanted is not None else set())
+    names = {*FILES, MANIFEST, CARD} | ({EVALUATION} if wanted is not None else set())
     assert set(os.listdir(tmp_path / "run")) == names
 
 
@@ -298,7 +301,7 @@ def test_a_folder_in_use_is_refused_with_the_process_that_uses_it(tmp_path):
         holder.kill()
     assert (folder / LOCK).exists()  # which holds nobody back
     save_run(folder, make_run())
-    assert sorted(os.listdir(folder)) == sorted([*FILES, MANIFEST])
+    assert sorted(os.listdir(folder)) == sorted([*FILES, MANIFEST, CARD])
 
 
 def test_a_lock_leaves_nothing_and_may_be_taken_twice_by_one_thread(tmp_path):
@@ -334,4 +337,4 @@ def test_a_training_that_replaces_a_run_leaves_it_alone_until_it_is_done(tmp_pat
     assert len(read_log(folder.training)) > 3
     model.save(tmp_path)
     assert load_run(tmp_path).model == "rankformer"
-    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, MANIFEST])
+    assert sorted(os.listdir(tmp_path)) == sorted([*FILES, MANIFEST, CARD])

@@ -29,6 +29,7 @@ from rankformer.models.rankformer import Rankformer
 from rankformer.models.registry import load_model
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, is_run, read_manifest
+from rankformer.runs.model_card import CARD
 from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.recommender import Recommender
@@ -480,7 +481,7 @@ def test_a_saved_run_replaces_the_one_before_and_clears_what_crashes_left(folder
     (folder / "notes.txt").write_text("mine")
     save_run(folder, make_run(seed=1))
     assert_equal_runs(load_run(folder), make_run(seed=1))
-    assert sorted(os.listdir(folder)) == sorted([*FILES, MANIFEST, "notes.txt"])
+    assert sorted(os.listdir(folder)) == sorted([*FILES, MANIFEST, CARD, "notes.txt"])
 
 
 @pytest.mark.parametrize("name", ["replace", "fsync"])

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from rankformer.serving.server import create_app
-from rankformer.serving.settings import Tokens
+from rankformer.serving.settings import ServiceSettings, Tokens
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 ARGUMENTS = (
@@ -55,9 +55,11 @@ def headless_chromium(path: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def served(run: Path, tokens: Tokens | None = None) -> Iterator[tuple[str, FastAPI]]:
+def served(
+    run: Path, tokens: Tokens | None = None, settings: ServiceSettings | None = None
+) -> Iterator[tuple[str, FastAPI]]:
     """The address of a service for a run, on loopback in a thread of its own, and its application."""
-    app = create_app(run, tokens=tokens)
+    app = create_app(run, settings, tokens)
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none"))
     thread = threading.Thread(target=server.run, name="service")
     thread.start()

@@ -94,10 +94,10 @@ def serving_in_thread(run, settings=None, tokens=None):
 class Process:
     """`rankformer serve` as people start it."""
 
-    def __init__(self, run, *flags, log, **environment):
+    def __init__(self, run, *flags, log, before="", **environment):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-c", RUN_COMMAND, "serve", str(run), "--port", str(self.port), *flags]
+        command = [sys.executable, "-c", before + RUN_COMMAND, "serve", str(run), "--port", str(self.port), *flags]
         with open(log, "wb") as stream:
             self.process = subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, **environment})
         self._log = log
@@ -129,9 +129,12 @@ class Process:
 
 
 @contextmanager
-def serving(run, *flags, log, **environment):
-    """A service in a process of its own, ready; ended afterwards if it has not ended by itself."""
-    started = Process(run, *flags, log=log, **environment)
+def serving(run, *flags, log, **options):
+    """A service in a process of its own, ready; ended afterwards if it has not ended by itself.
+
+    Options are variables of its environment, and `before`: statements that it runs first, each with its semicolon.
+    """
+    started = Process(run, *flags, log=log, **options)
     try:
         yield started.wait_until_ready()
     finally:

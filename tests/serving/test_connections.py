@@ -1,5 +1,6 @@
 """Callers who connect and say nothing, callers who do not read, and addresses that cannot be listened on."""
 
+import signal
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from rankformer.serving.server import bounded_server, create_app
 from rankformer.serving.settings import ServiceSettings
 
 from .clients import PATIENCE
+from .clients import serving as serving_process
 
 BATCH = b'{"users": [%s], "k": 80, "include_seen": true}' % b",".join(b'"u%d"' % number for number in range(1000))
 HEAD = (
@@ -68,6 +70,17 @@ def test_more_connections_than_allowed_take_the_place_of_those_that_wait(run_fol
         assert len(server.server_state.connections) <= 10
         assert is_closed(idle[0])
         assert b"connections" in httpx.get(f"http://127.0.0.1:{port}/metrics").content
+
+
+def test_a_burst_of_connections_stays_within_the_descriptors(run_folder, tmp_path):
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (320, 320)); "
+    with serving_process(run_folder, log=tmp_path / "log", before=few) as service, ExitStack() as stack:
+        service.process.send_signal(signal.SIGSTOP)  # so that all of them wait when it looks again
+        for _ in range(600):
+            stack.enter_context(connect(service.port))
+        service.process.send_signal(signal.SIGCONT)
+        assert httpx.get(f"{service.url}/v1/recommend/u1", timeout=PATIENCE).status_code == 200
+        assert "out of system resource" not in service.log
 
 
 def test_a_connection_that_is_being_answered_is_not_closed_for_others(run_folder):

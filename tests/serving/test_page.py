@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from rankformer.runs.saved import load_run
 from rankformer.serving.page import page_response
-from rankformer.serving.settings import Tokens
+from rankformer.serving.settings import ServiceSettings, Tokens
 
 from .browser import (
     PHONE,
@@ -424,6 +424,131 @@ def test_attributes_are_shown_and_the_filter_follows_the_address(visit, tmp_path
         page.get_by_role("button", name="Clear").click()
         expect(page.locator(".results .row")).to_have_count(20)
         assert "where" not in page.evaluate("location.hash")
-        phone = visit("#user=u1&where=cold", at=address, viewport=PHONE)
+        phone = visit("#user=u1&where=cold&item=new-1", at=address, viewport=PHONE)
+        expect(phone.locator(".detail")).to_contain_text("Nobody has this item yet")
         expect(phone.locator(".results .row")).to_have_count(2)
         assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_rules_and_lists_of_ids_filter_too(visit, tmp_path):
+    shop = write_shop(tmp_path / "shop")
+    recommender = load_run(shop).recommender
+    with served(shop) as (address, _):
+        page = settled(visit("#user=u1", at=address))
+        page.get_by_text("More filters").click()
+        rules = {"at_most": {"brand": 2}, "boost": {"price > 20": 1.5}, "block": ["i1", "i2"]}
+        page.get_by_label("At most N per attribute").fill("2:brand")
+        page.get_by_label("Boost, or bury below 0").fill("1.5:price > 20")
+        page.get_by_label("Without these ids").fill("i1; i2")
+        page.get_by_role("button", name="Apply").click()
+        wanted = recommender.recommend(["u1"], 10, include_cold=True, **rules)
+        assert len(wanted) == 8
+        expect(page.locator(".results .row")).to_have_count(8)
+        assert rows_of(page) == expected(wanted)
+        page.reload()  # the address holds them
+        assert rows_of(page) == expected(wanted)
+        move(page, "new-user=i5,i9&allow=i1%3Bi3&block=i3")
+        assert rows_of(page) == expected(recommender.recommend_histories({0: ["i5", "i9"]}, 10, allow=["i1"]))
+        page.get_by_role("button", name="Clear").last.click()
+        expect(page.locator(".results .row")).to_have_count(10)
+
+
+def test_clicks_of_the_moment_change_the_list_of_a_known_user(visit, recommender):
+    page = visit("#user=anna")
+    before = rows_of(page)
+    known = [recommender.item_ids.ids[int(item)].as_py() for item in sorted(history_of(recommender, "anna"))]
+    fresh = next(item for item in (FIRST_ITEM + number for number in range(12, 36)) if item not in known)
+    title = f"Book {fresh - FIRST_ITEM}"
+    page.get_by_label("Add a click of this moment").fill(title)
+    page.get_by_role("option").filter(has_text=title).first.click()
+    wanted = expected(recommender.recommend_histories({0: [*known, fresh]}, 10))
+    expect(page.locator(".results .note")).to_contain_text("With these clicks")
+    assert rows_of(page) == wanted
+    assert title not in [name for name, _ in wanted]
+    expect(page.get_by_role("list", name="Clicks of this moment")).to_contain_text(title)
+    assert page.evaluate("location.hash") == f"#user=anna&clicks={fresh}"
+    page.locator(".results .row").first.click()  # explained with the click
+    expect(page.locator(".reasons tfoot data")).to_have_attribute("value", re.compile("."))
+    score = float(page.locator(".reasons tfoot data").get_attribute("value"))
+    assert score == pytest.approx(wanted[0][1], abs=1e-4)
+    page.locator(".results .pick").first.click()
+    expect(page.get_by_role("list", name="Clicks of this moment").get_by_role("listitem")).to_have_count(2)
+    page.get_by_role("button", name="Clear").first.click()
+    expect(page.locator(".results .note")).to_have_count(0)
+    assert rows_of(page) == before
+    find_user(page, "user-7")
+    assert "clicks" not in page.evaluate("location.hash")
+
+
+def test_clicks_of_a_user_without_interactions(visit, tmp_path):
+    run = write_run(tmp_path / "run")  # its last user has no interaction
+    with served(run) as (address, _):
+        page = visit("#user=u999&clicks=i3,i4", at=address)
+        assert rows_of(page) == expected(load_run(run).recommender.recommend_histories({0: ["i3", "i4"]}, 10))
+        expect(page.locator(".results .note")).to_contain_text("With these clicks")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two runs over the same ids, the second unable to score new users, and a service for both."""
+    folder = tmp_path_factory.mktemp("two")
+    runs = [write_run(folder / "one"), write_run(folder / "two", seed=1, fold_in=False)]
+    with served(runs[0], settings=ServiceSettings(compare=runs[1])) as (address, _):
+        yield address, [load_run(run).recommender for run in runs]
+
+
+def test_two_models_side_by_side_and_what_differs_is_marked(visit, two):
+    address, recommenders = two
+    page = settled(visit("#user=u1", at=address))
+    expect(page.locator(".pair")).to_have_count(0)
+    page.get_by_label("Compare").check()
+    lists = [
+        page.get_by_role("list", name=name, exact=True)
+        for name in ("Recommendations", "Recommendations of the other model")
+    ]
+    expect(lists[1].locator(".row")).to_have_count(10)
+    answers = [recommender.recommend(["u1"], 10) for recommender in recommenders]
+    columns = ".pair section:nth-child({}) .row-line"
+    for number, answer in enumerate(answers, start=1):
+        assert rows_of(page, columns.format(number)) == expected(answer)
+    ids = [[row["item_id"] for row in answer.to_dicts()] for answer in answers]
+    for mine, others, shown in ((*ids, lists[0]), (*ids[::-1], lists[1])):
+        missing = len(set(mine) - set(others))
+        assert 0 < missing < 10
+        expect(shown.locator(".moved.new")).to_have_text(["only here"] * missing)
+        moved = [item for item in mine if item in others and mine.index(item) != others.index(item)]
+        expect(shown.locator(".moved:not(.new)")).to_have_count(len(moved))
+    common = len(set(ids[0]) & set(ids[1]))
+    expect(page.locator(".difference")).to_contain_text(f"{common} of 10 items in both lists")
+    lists[1].locator(".row").first.click()
+    expect(page.locator(".detail .eyebrow")).to_have_text("For u1, by toy")
+    expect(page.locator(".detail")).to_contain_text("there are no reasons to give")  # of the second model
+    similar = recommenders[1].similar_items(ids[1][0], 8)
+    assert rows_of(page, ".detail .ranked .row-line") == expected(similar, "similar_item_id")
+    lists[0].locator(".row").first.click()
+    expect(page.locator(".reasons tfoot")).to_be_visible()  # of the first
+    assert "compare=1" in page.evaluate("location.hash")
+    move(page, "new-user=i1&compare=1")
+    expect(page.locator(".pair section").first.locator(".row")).to_have_count(10)
+    expect(page.locator(".pair section").last).to_contain_text("Not something this model can do")
+
+
+def test_the_model_cards_of_both(visit, two):
+    page = visit("#model", at=two[0])
+    expect(page.get_by_role("heading", level=1)).to_have_text(["toy on clicks", "toy on clicks"])
+    section = page.locator("section", has=page.get_by_role("heading", name="Side by side")).last
+    expect(section.locator("tbody tr").last).to_have_text("ndcg@200.25000.25000.0000")
+    versions = section.locator("tbody tr").nth(1).locator("td").all_text_contents()
+    assert len(set(versions[:2])) == 2
+
+
+@pytest.mark.parametrize("width", [375, 320])
+def test_a_phone_shows_both_lists_beside_each_other(visit, two, width):
+    page = settled(visit("#user=u1&compare=1&item=i1&of=other", at=two[0], viewport={**PHONE, "width": width}))
+    left, right = (page.locator(".pair section").nth(number).bounding_box() for number in range(2))
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+    for fragment in ("new-user=i1&compare=1", "model"):
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+        move(page, fragment)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

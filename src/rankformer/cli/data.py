@@ -1,4 +1,4 @@
-"""`rankformer data`: list, inspect, split, convert and download data."""
+"""`rankformer data`: list, inspect, split, shard, convert and download data."""
 
 import json as json_text
 from contextlib import suppress
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to the application, in a panel of its help."""
     example = "Example:  rankformer data list"
-    group = typer.Typer(help="List, inspect, split, convert and download data.", epilog=example)
+    group = typer.Typer(help="List, inspect, split, shard, convert and download data.", epilog=example)
     group.command(name="list", help=help_of(list_datasets), epilog=example)(list_datasets)
-    for command in (info, split, convert, download):
+    for command in (info, split, shard, convert, download):
         add_command(group, command)
     app.add_typer(group, name="data", rich_help_panel=panel)
 
@@ -155,6 +155,41 @@ def split(
     else:
         counts = ", ".join(f"{entry['file']} {entry['interactions']:,} interactions" for entry in written.values())
         show(f"wrote {counts} to {out}", f"train on it:  rankformer train {out} --out RUN")
+
+
+@takes_data_options
+def shard(
+    data: DataArgument,
+    shards: Annotated[int, typer.Option("--shards", metavar="P", min=1, help="How many shards: one per rank.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New folder for the shards.")],
+    memory_limit: Annotated[
+        str,
+        typer.Option("--memory-limit", metavar="SIZE", help="Memory to use; the rest is spilled to disk beside DIR."),
+    ] = "4GB",
+    json: JsonFlag = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Write DATA as shards for training on several machines, out of core: it may be larger than memory.
+
+    Needs the extra `sql`. Ids are numbered over the whole log; duplicates, k-core and split are as in `train`. The
+    folder can be used as DATA.
+
+    Examples:
+        rankformer data shard "logs/*.parquet" --shards 4 --out shards --k-core 5 --memory-limit 8GB
+    """
+    from rankformer.data.sharding import shard_log
+    from rankformer.planning.machine import parse_size
+
+    source = data_source(data, {"max_rows": 2**62, **options})
+    with busy(f"sharding {source.source}"):
+        manifest = shard_log(source, shards, out, parse_size(memory_limit))
+    if json:
+        show_json({"out": str(out), **manifest})
+        return
+    total = sum(manifest["interactions"].values())
+    size = f"{total:,} interactions, {manifest['num_users']:,} users x {manifest['num_items']:,} items"
+    show(f"wrote {size} in {shards} shards to {out}", f"train on it:  rankformer train {out} --out RUN")
 
 
 @takes_data_options

@@ -41,6 +41,7 @@ DATA_FLAGS: dict[str, tuple[type, str, str, str]] = {
     "duplicates": (str, "--duplicates", "keep|merge", "Keep duplicate interactions or merge them into one."),
     "min_weight": (float, "--min-weight", "W", "Smallest weight that counts as an interaction."),
     "k_core": (int, "--k-core", "K", "Distinct items that each user must have, and distinct users each item."),
+    "order": (str, "--order", "given|clusters", "How to number users and items inside; raw ids stay."),
     "split": (str, "--split", "KIND", "How to split one log: random, random-per-user, last or time."),
     "parts": (str, "--parts", "A,B,C", "Fractions of train, valid and test, such as 0.7,0.1,0.2."),
     "split_seed": (int, "--split-seed", "N", "Seed of the random splits."),

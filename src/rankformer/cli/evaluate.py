@@ -65,6 +65,8 @@ def evaluate(
     if per_user is not None:
         check_writable(per_user)
     loaded = load(run)
+    if data is None and loaded.update:
+        raise ConfigError(f"{run} was updated and has learned its test part; name newer interactions with --data")
     if data is None and loaded.refit:
         if mask != loaded.protocol.get("mask", mask):
             raise ConfigError(f"{run} was refitted and keeps the lists of mask={loaded.protocol['mask']}, not {mask}")

@@ -21,7 +21,7 @@ def export(
         bool, typer.Option("--overwrite", metavar="", help="Replace an older export at PATH.")
     ] = False,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="pgvector: prefix of the table names, by default rankformer_.")
+        str | None, typer.Option(metavar="TEXT", help="pgvector, redis: prefix of the names, by default rankformer_.")
     ] = None,
     dsn: Annotated[
         str | None, typer.Option(metavar="DSN", help="pgvector: also try the export on this server, leaving no trace.")

@@ -42,7 +42,7 @@ FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 # module where there is not one with its name; `data` is a group and registers its own.
 MODULES = {
     "Start": ("demo", "data", "models"),
-    "Train": ("plan", "train", "tune", "evaluate", "compare"),
+    "Train": ("plan", "train", "update", "tune", "evaluate", "compare"),
     "Use a trained model": ("recommend", "serve", "export"),
     "Research": ("reproduce",),
 }
@@ -61,17 +61,18 @@ for task, modules in MODULES.items():
             module.register(app, task)
             continue
         for command in COMMANDS.get(name, (name,)):
-            add_command(app, getattr(module, command), task)
+            add_command(app, getattr(module, command), task, getattr(module, "ENVIRONMENT", None))
 
 
 class _Warnings(logging.Handler):
-    """Shows what reading the data warns of, as every other warning."""
+    """Shows what reading the data and tracking warn of, as every other warning."""
 
     def emit(self, record: logging.LogRecord) -> None:
         show_warning(record.getMessage())
 
 
-logging.getLogger("rankformer.data").addHandler(_Warnings())
+for part in ("data", "tracking"):
+    logging.getLogger(f"rankformer.{part}").addHandler(_Warnings())
 
 
 def _version(wanted: bool) -> None:

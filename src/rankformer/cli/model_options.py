@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.output import option
+from rankformer.tracking import TRACKERS
 
 if TYPE_CHECKING:
     from rankformer.models.base import Model
@@ -43,6 +44,26 @@ ConfigOption = Annotated[Path | None, option("FILE", "Read model, seed, settings
 SetOption = Annotated[list[str] | None, option("KEY=VALUE", "Change a hyperparameter; may be repeated.", "--set")]
 DeviceOption = Annotated[str, option("auto|cpu|cuda", "Where to compute.")]
 ThreadsOption = Annotated[int | None, option("N", "CPU threads. Default: all cores.", min=1, callback=use_threads)]
+TrackOption = Annotated[
+    list[str] | None,
+    option(
+        "|".join(TRACKERS), "Log settings and metrics to trackers, offline; repeated or comma-separated.", "--track"
+    ),
+]
+CallbackOption = Annotated[
+    list[str] | None,
+    option("MODULE:FUNCTION", "Call a function of your own with each event; may be repeated.", "--callback"),
+]
+
+
+def tracking_options(track: Sequence[str] | None, callback: Sequence[str] | None) -> dict[str, Any]:
+    """Return the trackers and functions that flags name, as `tracked` takes them; what is missing is reported now."""
+    from rankformer.tracking.tracked import load_callback, tracker_class
+
+    names = list(dict.fromkeys(name.strip() for text in track or () for name in text.split(",")))
+    for name in names:
+        tracker_class(name)
+    return {"trackers": names, "callbacks": [load_callback(name) for name in callback or ()]}
 
 
 def build_model(

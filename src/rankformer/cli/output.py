@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def option(metavar: str, help: str, *names: str, **limits: Any) -> Any:
     """Return an option for `Annotated`; a flag has no metavar, and a name, or there would be a --no-name too."""
-    return typer.Option(*names, metavar=metavar, help=help, **limits)
+    return typer.Option(*names, metavar=metavar, help=help, show_envvar=False, **limits)
 
 
 _WIDE = 240  # columns of a table that no terminal cuts
@@ -23,14 +23,18 @@ _WIDE = 240  # columns of a table that no terminal cuts
 JsonFlag = Annotated[bool, option("", "Print one JSON document on stdout and nothing else.", "--json")]
 
 
-def add_command(app: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
+def add_command(
+    app: typer.Typer, command: Callable[..., None], panel: str | None = None, environment: str | None = None
+) -> None:
     """Add a command described by its docstring: the help, and below `Examples:` one command line per line.
 
-    The help of the application lists it in the panel of that name.
+    The help of the application lists it in the panel of that name. Where `environment` is given, an option may also
+    come from the variable that begins with it.
     """
     examples = (inspect.getdoc(command) or "").partition("Examples:\n")[2].splitlines()
     epilog = "\n\n".join(["Examples:", *map(str.strip, examples)])
-    app.command(help=help_of(command), epilog=epilog, rich_help_panel=panel)(command)
+    settings = {"auto_envvar_prefix": environment} if environment else None
+    app.command(help=help_of(command), epilog=epilog, rich_help_panel=panel, context_settings=settings)(command)
 
 
 def with_flags(command: Callable[..., None], argument: str, flags: Mapping[str, Any]) -> Callable[..., None]:

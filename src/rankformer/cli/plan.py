@@ -20,6 +20,12 @@ def plan(
         str | None,
         typer.Option(metavar="SIZE", help="Memory to stay within, such as 8GB. Default: 90% of this machine's."),
     ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(metavar="P", min=1, help="Also say what each of P ranks would need.")
+    ] = None,
+    bandwidth: Annotated[
+        str, typer.Option(metavar="RATE", help="With --ranks: what a rank can send, such as 10Gbit.")
+    ] = "10Gbit",
     threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,
@@ -34,8 +40,10 @@ def plan(
         rankformer plan clicks.parquet
         rankformer plan clicks.parquet --set embedding_dim=128 --memory 8GB
         rankformer plan yelp2018 --model lightgcn --json
+        rankformer plan shards --model rankformer --ranks 4 --bandwidth 25Gbit
     """
     from rankformer.planning.machine import parse_size
+    from rankformer.planning.ranks import Size, parse_bandwidth, plan_ranks, reduced_numbers
     from rankformer.runs.configuration import read_configuration
 
     configuration = read_configuration(config)
@@ -46,12 +54,33 @@ def plan(
         parts = source.load()
     from rankformer.planning.plan import make_plan
 
+    if ranks is not None:
+        settings, rate = untrained.settings.model_dump(), parse_bandwidth(bandwidth)
+        sizes = parts.train.num_users, parts.train.num_items, len(parts.train)
+        size = Size(*sizes, settings.get("embedding_dim", 0), settings.get("num_layers", 0))
+        reduced_numbers(untrained.name, size)  # refuses a model that it does not know before the samples are fitted
     with busy("fitting samples"):
         found = make_plan(untrained, parts, limit)
+    if ranks is not None:
+        steps = -(-sizes[2] // (settings.get("batch_size") or sizes[2]))
+        found["ranks"] = plan_ranks(untrained.name, size, ranks, rate, found["seconds"]["epoch"] / steps)
     if json:
         show_json({"data": source.name, **found})
-    else:
-        _show(source.name, found, "given" if memory else "(90% of this machine)")
+        return
+    _show(source.name, found, "given" if memory else "(90% of this machine)")
+    if ranks is not None:
+        _show_ranks(found["ranks"], bandwidth)
+
+
+def _show_ranks(plan: dict[str, Any], bandwidth: str) -> None:
+    from rankformer.planning.machine import show_size
+
+    rows = [(name, show_size(size)) for name, size in plan["memory"].items()]
+    heading = f"memory of each of {plan['ranks']} ranks"
+    show_table((heading, "size"), [*rows, ("in all", show_size(plan["peak"]))], numbers=("size",))
+    seconds = {name: _duration(value) for name, value in plan["seconds"].items()}
+    sent = f"each rank sends {show_size(plan['bytes_per_step'])} per step, {seconds['network']} at {bandwidth}"
+    show(sent, f"a step takes about {seconds['step']}, {seconds['compute']} of it computing")
 
 
 def _show(name: str, plan: dict[str, Any], limit_words: str) -> None:

@@ -52,8 +52,13 @@ class Heartbeat:
 
 
 @contextmanager
-def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yield the function that shows the events of a fit: see `training_progress`; a long step is told."""
+def progress_of(
+    settings: Any, validates: bool, tell: Callable[[dict[str, Any]], None] | None = None
+) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Yield the function that shows the events of a fit: see `training_progress`; a long step is told.
+
+    Each event goes to `tell` as well.
+    """
     from rankformer.runs.progress import step_of, training_progress
 
     watched = on_terminal()
@@ -65,11 +70,13 @@ def progress_of(settings: Any, validates: bool) -> Iterator[Callable[[dict[str, 
 
         def show_and_note(event: dict[str, Any]) -> None:
             nonlocal step
-            step = step_of(settings, event) or step
             if show_event is not None:
+                step = step_of(settings, event) or step
                 show_event(event)
+            if tell is not None:
+                tell(event)
 
-        yield None if show_event is None else show_and_note
+        yield None if show_event is None and tell is None else show_and_note
 
 
 @contextmanager

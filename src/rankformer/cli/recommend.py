@@ -24,7 +24,9 @@ Length = Annotated[int, option("K", "Length of a list; shorter where fewer items
 def recommend(
     run: RunArgument,
     user: Annotated[list[str] | None, option("ID", "A user; may be repeated.")] = None,
-    history: Annotated[list[str] | None, option("ID,ID", "Items of a new user; repeat it for more new users.")] = None,
+    history: Annotated[
+        list[str] | None, option("ID,ID", "Items of a new user (repeat it for more), or new ones of --user.")
+    ] = None,
     users: Annotated[Path | None, option("FILE", "Text file with one user id per line; - reads stdin.")] = None,
     everyone: Annotated[bool, option("", "Every user of the training data.", "--all")] = False,
     k: Length = 10,
@@ -47,14 +49,16 @@ def recommend(
 ) -> None:
     """List the items that RUN ranks highest for users.
 
-    Say for whom in exactly one way: --user, --history, --users or --all. Ids are those of the training data, whatever
-    their type; within --history a comma that belongs to an id is doubled. A user without an interaction that the model
-    was fitted on gets the most popular items, and a note says so; so does an unknown one with --fallback popularity.
+    Say for whom in exactly one way: --user, --history, --users or --all; --history with one --user adds items to what
+    is known of that user. Ids are those of the training data, whatever their type; within --history a comma that
+    belongs to an id is doubled. A user without an interaction that the model was fitted on gets the most popular items,
+    and a note says so; so does an unknown one with --fallback popularity.
     Runs that were trained with --items show and filter by the attributes of items.
 
     Examples:
         rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
         rankformer recommend runs/demo --history book-020,book-037
+        rankformer recommend runs/demo --user mira-001 --history book-020,book-037
         rankformer recommend runs/demo --users ids.txt --json
         rankformer recommend runs/demo --all -k 20 --out lists.parquet
         rankformer recommend runs/shop --user 17 --where "price < 50 and in_stock" --at-most 2:brand
@@ -62,7 +66,10 @@ def recommend(
     """
     from rankformer.data.writers import check_writable, write_table
 
-    if sum((bool(user), bool(history), users is not None, everyone)) != 1:
+    extend = bool(user and history) and users is None and not everyone
+    if extend and (len(user or ()) > 1 or len(history or ()) > 1):
+        raise ConfigError("--history with --user adds items to what is known of one user; give each of them once")
+    if not extend and sum((bool(user), bool(history), users is not None, everyone)) != 1:
         raise ConfigError(
             "say for whom in exactly one way: --user ID (may be repeated), --history ID,ID, --users FILE or --all"
         )
@@ -79,9 +86,10 @@ def recommend(
     with busy("ranking"):
         if history:
             asked = [f"history {number}" for number in range(1, len(history) + 1)] if history[1:] else ["history"]
+            asked = [recommender.user_ids.parse(user[0])] if extend and user else asked
             parsed = [_parse_history(recommender.item_ids, entry) for entry in history]
             histories = dict(zip(asked, parsed, strict=True))
-            lists = recommender.recommend_histories(histories, k, include_seen=include_seen, **wanted)
+            lists = recommender.recommend_histories(histories, k, extend=extend, include_seen=include_seen, **wanted)
         else:
             ids = recommender.user_ids
             named = user or ([] if users is None else _lines_of(users))
@@ -143,7 +151,7 @@ def explain(
     run: RunArgument,
     item: Annotated[str, option("ID", "The item whose score is explained.")],
     user: Annotated[str | None, option("ID", "A user of the training data.")] = None,
-    history: Annotated[str | None, option("ID,ID", "Items of a new user, in place of --user.")] = None,
+    history: Annotated[str | None, option("ID,ID", "Items of a new user, or new ones of --user.")] = None,
     k: Annotated[int, option("K", "Reasons to show; the rest is summed in one line.", "-k")] = 10,
     threads: ThreadsOption = None,
     json: JsonFlag = False,
@@ -160,8 +168,8 @@ def explain(
     """
     if k < 1:
         raise ConfigError(f"k={k}: at least one reason must be shown; use k >= 1")
-    if (user is None) == (history is None):
-        raise ConfigError("say for whom in exactly one way: --user ID or --history ID,ID")
+    if user is None and history is None:
+        raise ConfigError("say for whom: --user ID, --history ID,ID, or both for new items of a user")
     recommender = load(run).recommender
     known = None if history is None else _parse_history(recommender.item_ids, history)
     asked = None if user is None else recommender.user_ids.parse(user)
@@ -180,7 +188,7 @@ def explain(
     title = f"{found.item_id}{'' if found.title is None else f' ({found.title})'} for {whom}"
     show_table(("contribution", "item", "title"), rows, title=title, numbers=("contribution",))
     if found.members is not None:
-        _note_left_out(recommender.scorer.left_out_of_fold_in if user is None else ())
+        _note_left_out(recommender.scorer.left_out_of_fold_in if history is not None else ())
         by_member = sorted(found.members.items(), key=lambda each: -each[1])
         show_table(("contribution", "member"), [each[::-1] for each in by_member], numbers=("contribution",))
     show(f"score {found.score:.4f}")

@@ -5,63 +5,75 @@ from typing import Annotated
 
 import typer
 
-from rankformer.cli.evaluate import RunArgument
 from rankformer.cli.model_options import use_threads
-from rankformer.cli.output import show
+from rankformer.cli.output import option
 from rankformer.errors import ConfigError
+from rankformer.serving.logs import LogFormat
+
+ENVIRONMENT = "RANKFORMER_SERVE"  # what the variables that hold options begin with
 
 
 def serve(
-    run: RunArgument,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Folder that `rankformer train --out` made.", envvar=f"{ENVIRONMENT}_RUN"),
+    ],
+    host: Annotated[str, option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="Listen on this port; 0 takes any free one.")
+        int, option(metavar="PORT", min=0, max=65535, help="Listen on this port; 0 takes any free one.")
     ] = 8000,
     threads: Annotated[
         int | None,
-        typer.Option(
+        option(
             metavar="N",
             min=1,
             callback=use_threads,
             help="Set the threads of one computation; half the cores by default.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Run this many computations at the same time.")] = 2,
+    processes: Annotated[
+        int, option("N", "Answer in this many processes, which share one model in memory.", min=1, max=64)
+    ] = 1,
+    workers: Annotated[int, option(metavar="N", min=1, help="Run this many computations at the same time.")] = 2,
     batching: Annotated[
         bool,
-        typer.Option("--batching/--no-batching", metavar="", help="Answer users who wait at the same time together."),
+        option("", "Answer users who wait at the same time together.", "--batching/--no-batching"),
     ] = True,
-    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Answer at most this many users together.")] = 64,
+    batch_size: Annotated[int, option(metavar="N", min=1, help="Answer at most this many users together.")] = 64,
     queue_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Let at most this many users wait; the next get a 429.")
+        int, option(metavar="N", min=1, help="Let at most this many users wait; the next get a 429.")
     ] = 256,
-    max_k: Annotated[int, typer.Option("--max-k", metavar="K", min=1, help="Refuse longer lists.")] = 1000,
-    max_body_bytes: Annotated[int, typer.Option(metavar="N", min=1, help="Refuse larger request bodies.")] = 2**20,
-    body_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="Wait this long for a body.")
-    ] = 10.0,
+    max_k: Annotated[int, option("K", "Refuse longer lists.", "--max-k", min=1)] = 1000,
+    max_body_bytes: Annotated[int, option(metavar="N", min=1, help="Refuse larger request bodies.")] = 2**20,
+    body_timeout: Annotated[float, option(metavar="SECONDS", min=0.001, help="Wait this long for a body.")] = 10.0,
     request_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="Wait this long for an answer.")
+        float, option(metavar="SECONDS", min=0.001, help="Wait this long for an answer.")
     ] = 30.0,
     graceful: Annotated[
-        int, typer.Option(metavar="SECONDS", min=0, help="Wait this long for open requests after a stop.")
+        int, option(metavar="SECONDS", min=0, help="Wait this long for open requests after a stop.")
     ] = 10,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Accept another host name; may be repeated.")
+        list[str] | None, option(metavar="NAME", help="Accept another host name; may be repeated.")
+    ] = None,
+    compare: Annotated[
+        Path | None, option("RUN", "Show the lists of another run beside those of RUN on the page, and at /v1/compare.")
     ] = None,
     items: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take titles and attributes of items from this file, not RUN.")
+        Path | None, option(metavar="FILE", help="Take titles and attributes of items from this file, not RUN.")
     ] = None,
     item_set: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="Let filters name the items in a file; may be repeated."),
+        option(metavar="NAME=FILE", help="Let filters name the items in a file; may be repeated."),
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="List only items that meet this, whatever a request asks for.")
+        str | None, option(metavar="EXPR", help="List only items that meet this, whatever a request asks for.")
     ] = None,
-    access_log: Annotated[
-        bool, typer.Option("--access-log/--no-access-log", metavar="", help="Log each request to stderr.")
-    ] = True,
+    journal: Annotated[
+        Path | None, option("FOLDER", "Take events (POST /v1/events) and keep them in this folder.")
+    ] = None,
+    access_log: Annotated[bool, option("", "Log each request to stderr.", "--access-log/--no-access-log")] = True,
+    log_format: Annotated[LogFormat, option("text|json", "Log lines for people, or JSON.")] = LogFormat.TEXT,
+    pid_file: Annotated[Path | None, option("FILE", "Keep the process id in this file while the service runs.")] = None,
 ) -> None:
     """Serve RUN over HTTP, with a page for people at /.
 
@@ -70,9 +82,14 @@ def serve(
     machines can reach needs a token in RANKFORMER_TOKEN. The files of --items and --item-set are read again
     whenever the model is: what is sold out tonight leaves the lists with the next reload.
 
+    Every option may come from an environment variable instead: --max-k from RANKFORMER_SERVE_MAX_K, RUN from
+    RANKFORMER_SERVE_RUN. The command line has precedence.
+
     Examples:
     rankformer serve runs/demo
+    rankformer serve runs/shop --journal runs/events
     rankformer serve runs/shop --item-set available=stock.txt --where available
+    rankformer serve runs/new --compare runs/old
     RANKFORMER_TOKEN=$(openssl rand -hex 24) rankformer serve runs/current --host 0.0.0.0 --port 80
     """
     from rankformer.runs.manifest import read_manifest
@@ -94,16 +111,28 @@ def serve(
         workers=workers,
         access_log=access_log,
         allowed_hosts=tuple(allow_host or ()),
+        compare=compare,
         items=items,
         item_sets=dict(map(_named_file, item_set or ())),
         where=where,
+        journal=journal,
     )
     tokens = Tokens.from_environment()
     check_address(host, tokens)
-    read_manifest(run)  # a wrong path is reported before anything starts
-    if port:
-        show(f"serving {run} on http://{host}:{port}/ (Ctrl-C stops)")
-    run_service(run, host=host, port=port, settings=settings, tokens=tokens, threads=threads, graceful_seconds=graceful)
+    for path in filter(None, (run, compare)):
+        read_manifest(path)  # a wrong path is reported before anything starts
+    run_service(
+        run,
+        host=host,
+        port=port,
+        settings=settings,
+        tokens=tokens,
+        threads=threads,
+        graceful_seconds=graceful,
+        processes=processes,
+        log_format=log_format,
+        pid_path=pid_file,
+    )
 
 
 def _named_file(text: str) -> tuple[str, Path]:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.item_options import ItemsOption, read_items
-from rankformer.cli.model_options import ConfigOption, DeviceOption, ModelOption, SetOption, ThreadsOption, build_model
+from rankformer.cli.model_options import (
+    CallbackOption,
+    ConfigOption,
+    DeviceOption,
+    ModelOption,
+    SetOption,
+    ThreadsOption,
+    TrackOption,
+    build_model,
+    tracking_options,
+)
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_table, show_warning
 from rankformer.cli.progress import busy, progress_of
 from rankformer.errors import ConfigError
@@ -39,6 +49,8 @@ def train(
         bool | None,
         option("", "Fit again on all parts before saving (default: if DATA is one log).", "--refit/--no-refit"),
     ] = None,
+    track: TrackOption = None,
+    callback: CallbackOption = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -56,6 +68,7 @@ def train(
         rankformer train orders.csv --out runs/shop --items products.csv
         rankformer train clicks.csv --out runs/may --split time --test-from 2026-05-01
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
+        rankformer train clicks.csv --out runs/clicks --track tensorboard,mlflow
     """
     from rankformer.data.summary import split_warnings
     from rankformer.evaluation.metrics import parse_metrics
@@ -64,9 +77,12 @@ def train(
     from rankformer.runs.folder import RunFolder, State
     from rankformer.runs.saved import load_run
     from rankformer.runs.sequence import train_run
+    from rankformer.runs.training_log import read_log
+    from rankformer.tracking.tracked import tracked
 
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite contradict each other; use one of them")
+    tracking = tracking_options(track, callback)
     configuration = read_configuration(config)
     source = data_source(data, {**configuration.get("data", {}), **options})
     folder = RunFolder(out)
@@ -96,10 +112,19 @@ def train(
         warnings = split_warnings(parts)
         for warning in [] if resume else warnings:
             show_warning(warning)
+        work, said = folder.training, {"model": learner.name, "data": source.name, "seed": learner.seed}
+        said |= {"data_fingerprint": parts.fingerprint, **learner.settings.hyperparameters()}
+        if resume:
+            tracking["earlier"] = lambda: learner.log or read_log(work)
         try:
-            with progress_of(learner.settings, validates=len(parts.valid) > 0) as on_event:
+            with (
+                tracked(**tracking, name=out.resolve().name, folder=out, settings=said) as tell,
+                progress_of(learner.settings, validates=len(parts.valid) > 0, tell=tell) as on_event,
+            ):
                 how: dict[str, Any] = {"resume": resume, "refit": wants_refit, "on_event": on_event, "stage": busy}
-                train_run(learner, source, parts, out, folder.training, items=attributes, **how)
+                outcome, _ = train_run(learner, source, parts, out, work, items=attributes, **how)
+                metrics = outcome.evaluation.metrics if outcome.evaluation else {}
+                tell({"event": "end", "part": "test", "metrics": metrics, "run": str(out.resolve())})
         except KeyboardInterrupt:
             unit = "fit" if hasattr(learner.settings, "members") else "epoch"
             raise Interrupted(_how_to_continue(folder, overwrite, unit)) from None

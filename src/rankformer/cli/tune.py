@@ -12,7 +12,15 @@ import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.model_options import DeviceOption, ModelOption, ThreadsOption, build_model
+from rankformer.cli.model_options import (
+    CallbackOption,
+    DeviceOption,
+    ModelOption,
+    ThreadsOption,
+    TrackOption,
+    build_model,
+    tracking_options,
+)
 from rankformer.cli.output import JsonFlag, console, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy, on_terminal
 from rankformer.errors import ConfigError, TrainingError
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from rankformer.tuning.study import Study
 
 DEFAULT_TRIALS = 20
-_NOT_PART_OF_A_SEARCH = ("data", "model", "out", "timeout", "device", "threads", "json")
+_NOT_PART_OF_A_SEARCH = ("data", "model", "out", "timeout", "device", "threads", "json", "storage", "track", "callback")
 
 
 @takes_data_options
@@ -58,6 +66,12 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Decides the trials and every training.")] = 0,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Keep the trials in this database as well: sqlite:///FILE, postgresql://..."),
+    ] = None,
+    track: TrackOption = None,
+    callback: CallbackOption = None,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -80,6 +94,7 @@ def tune(
         import optuna  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"tuning needs optuna ({error}); install it with: pip install 'rankformer[tune]'") from error
+    tracking = tracking_options(track, callback)
     quick = None if budget is None else _quick_budget(budget, trials, space, timeout)
     count = None if quick is not None else trials or DEFAULT_TRIALS
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -90,6 +105,7 @@ def tune(
     source = data_source(data, options)
     folder = out or Path("runs") / "tune" / source.name / method.name
     from rankformer.evaluation.metrics import parse_metrics
+    from rankformer.tracking.tracked import tracked
     from rankformer.tuning.objective import Objective, TuningData
     from rankformer.tuning.report import CONFIG, write_reports
     from rankformer.tuning.study import open_study
@@ -100,15 +116,27 @@ def tune(
     seen = TuningData(source.name, parts.fingerprint, parts.train, parts.valid)
     commands = search_command(context, model or method.name), training_command(data, folder, CONFIG)
     described = source.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
+    said = {"model": method.name, "data": source.name, "data_fingerprint": parts.fingerprint, "seed": seed, **fixed}
     with TuningProgress(count) as progress:
-        aim = Objective(method, seen, fixed, seed, folder, device, progress.note_event, deadline)
+
+        def follow(event: dict[str, Any]) -> None:
+            progress.note_event(event)
+            tell({**event, "trial": len(study.trials)})
+
+        aim = Objective(method, seen, fixed, seed, folder, device, follow, deadline)
         parse_metrics(aim.metric)
-        with open_study(aim, searched) as study:
+        with (
+            open_study(aim, searched, storage) as study,
+            tracked(**tracking, name=folder.resolve().name, folder=folder, settings=said) as tell,
+        ):
             progress.begin(study)
+            for known in study.trials:
+                tell({"event": "tuned", "metric": aim.metric, **known.to_json()})
 
             def note(trial: Any) -> None:
                 write_reports(study, commands, described)
                 progress.note_trial(trial, study)
+                tell({"event": "tuned", "metric": aim.metric, **trial.to_json()})
 
             try:
                 if quick is not None:
@@ -117,6 +145,8 @@ def tune(
                     finished = study.search(count or 0, note)
             except KeyboardInterrupt:
                 raise Interrupted(_how_to_continue(study, count)) from None
+            best = {} if study.best is None else {aim.metric: study.best.value}
+            tell({"event": "end", "part": "valid", "metrics": best, "run": str(folder.resolve())})
     _show_outcome(study, finished, count, commands[1], json)
 
 

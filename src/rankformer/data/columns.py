@@ -27,13 +27,13 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
     With an event column, the options of the table have the weight of each event. Rows of weight 0 are dropped; a weight
     column that is named multiplies.
     """
-    event, weights = _find(raw, "event", names.get("event") or ""), raw.options.event_weights
+    event, weights = find_column(raw, "event", names.get("event") or ""), raw.options.event_weights
     if (event is None) != (weights is None):
         lacking = "event (--event-column)" if event is None else "event_weights (--event-weights)"
         raise ConfigError(f"an event column and the weights of its events belong together; give {lacking} too")
     if event is not None and names.get("weight") is None:
         names = {**names, "weight": ""}  # a weight column that is there by chance does not multiply
-    found = {role: _find(raw, role, names.get(role)) for role in KNOWN_NAMES}
+    found = {role: find_column(raw, role, names.get(role)) for role in KNOWN_NAMES}
     for role in ("user", "item"):
         if found[role] is None:
             raise DataError(
@@ -146,7 +146,8 @@ def _canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return pa.chunked_array(chunks, pa.int64())
 
 
-def _find(raw: RawTable, role: str, wanted: str | None) -> str | None:
+def find_column(raw: RawTable, role: str, wanted: str | None) -> str | None:
+    """Return the name of the column that has a role: the one wanted, or one with a known name; None without one."""
     columns = raw.table.column_names
     if wanted is None:
         known = KNOWN_NAMES[role]
@@ -293,7 +294,7 @@ def pick_items(raw: RawTable, item: str | None, title: str | None) -> tuple[RawT
     found: dict[str, str] = {}
     for role, wanted in (("item", item), ("title", title)):
         other = next((by_lower[name] for name in _ITEM_NAMES[role] if name in by_lower), None)
-        column = _find(raw, role, wanted) or (other if wanted is None else None)
+        column = find_column(raw, role, wanted) or (other if wanted is None else None)
         if column is not None:
             found[role] = column
     if "item" not in found:

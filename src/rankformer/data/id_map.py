@@ -89,6 +89,27 @@ class IdMap:
         indices: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
         return indices
 
+    def extended(self, other: "IdMap", kind: str) -> "tuple[IdMap, NDArray[np.int64]]":
+        """Return these ids followed by those of another map that are new, and the index of each of the other's.
+
+        Raises:
+            DataError: the ids of the other map are of another kind; integers may stand for strings.
+        """
+        ids = other.ids
+        if ids.type != self.ids.type:
+            try:
+                ids = ids.cast(self.ids.type)
+                if not ids.cast(other.ids.type).equals(other.ids):
+                    raise pa.ArrowInvalid
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise DataError(
+                    f"{kind} ids are {self.ids.type} in the model and {other.ids.type} in the new log, such as "
+                    f"{str(other.ids[0])[:60]!r}; write them as in the log of the model"
+                ) from None
+        new = ids.filter(pc.invert(pc.is_in(ids, value_set=self.ids)))
+        whole = IdMap(pa.concat_arrays([self.ids, new])) if len(new) else self
+        return whole, whole.index_of(ids)
+
     def parse(self, text: str) -> Any:
         """Return the raw id that a string of a command line or URL stands for: `42` is 42 when the ids are integers.
 

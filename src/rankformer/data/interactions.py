@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
+from rankformer.data.clusters import clustered_order
 from rankformer.data.columns import first_titles, join_logs, pick_columns
 from rankformer.data.id_map import IdMap
 from rankformer.data.location import read_logs
 from rankformer.data.readers.base import ROLES, RawTable, ReadOptions
 from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
-from rankformer.data.weights import decay, half_life_of
+from rankformer.data.weights import decay, half_life_of, joined_weights
 from rankformer.errors import ConfigError, DataError
 
 
@@ -40,6 +42,7 @@ class Interactions:
         labels: (E,) int8 part of each interaction, 0 train, 1 valid and 2 test, if the log is already split, or None.
         item_titles: a readable title per item, aligned with item_ids (null where unknown), or None.
         name: what to call this data in reports, for example "epinions/train".
+        counted_at: when weights that decay with age were counted, in the unit that `times` had; None without decay.
     """
 
     users: NDArray[np.int32]
@@ -52,6 +55,7 @@ class Interactions:
     name: str = "interactions"
     labels: Labels | None = None
     half_life: float | None = None
+    counted_at: float | None = None
 
     def __post_init__(self) -> None:
         size = len(self.users)
@@ -300,6 +304,41 @@ class Interactions:
             item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(used_items)),
         )
 
+    def extended(self, new: "Interactions") -> "Interactions":
+        """Return these interactions followed by new ones; known ids keep their indices and new ids follow them.
+
+        Weights are then those of `confidence`, at the time of the newest interaction: what was counted before has
+        become older.
+
+        Raises:
+            DataError: ids are of different kinds, or weights decay with age in one of the two alone.
+        """
+        user_ids, users_of = self.user_ids.extended(new.user_ids, "user")
+        item_ids, items_of = self.item_ids.extended(new.item_ids, "item")
+        weights, counted_at = joined_weights(self, new) if len(new) else (self.confidence, self.counted_at)
+        titles = None
+        if self.item_titles is not None or new.item_titles is not None:
+            first = np.full(len(item_ids), -1)
+            first[items_of] = np.arange(len(items_of))
+            known, found = (
+                pa.nulls(len(log.item_ids), pa.string())
+                if log.item_titles is None
+                else log.item_titles.cast(pa.string())
+                for log in (self, new)
+            )
+            known = pa.concat_arrays([known, pa.nulls(len(item_ids) - len(known), pa.string())])
+            titles = pc.coalesce(known, found.take(pa.array(first, mask=first < 0)))
+        return Interactions(
+            np.concatenate([self.users, users_of[new.users].astype(np.int32)]),
+            np.concatenate([self.items, items_of[new.items].astype(np.int32)]),
+            user_ids,
+            item_ids,
+            weights=weights,
+            item_titles=titles,
+            name=self.name,
+            counted_at=counted_at,
+        )
+
     def drop_duplicates(self) -> "Interactions":
         """Return each distinct interaction once, where it first occurs: weights summed, the latest time kept.
 
@@ -347,6 +386,21 @@ class Interactions:
             raise DataError(f"{self.name} has no {k}-core: every interaction would be dropped; use a smaller k")
         return self.keep(mask)
 
+    def clustered(self) -> "Interactions":
+        """Return the same interactions with users and items numbered by cluster.
+
+        Raw ids, rows and their order stay as they are: see `rankformer.data.clusters`.
+        """
+        user_order, item_order = clustered_order(self.users, self.items, self.num_users, self.num_items)
+        return replace(
+            self,
+            users=_positions(user_order)[self.users],
+            items=_positions(item_order)[self.items],
+            user_ids=IdMap(self.user_ids.take(user_order)),
+            item_ids=IdMap(self.item_ids.take(item_order)),
+            item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(item_order)),
+        )
+
     def split(
         self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any
     ) -> "Parts":
@@ -393,6 +447,13 @@ def _table_of(data: Any) -> pa.Table | None:
     if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
         return pa.table(data)
     return None
+
+
+def _positions(order: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return where each number stands in an order."""
+    positions = np.empty(len(order), dtype=np.int32)
+    positions[order] = np.arange(len(order), dtype=np.int32)
+    return positions
 
 
 def _kind(value: Any) -> str:

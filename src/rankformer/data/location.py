@@ -12,11 +12,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from rankformer.data.columns import pick_columns
-from rankformer.data.readers import READER_OF_SUFFIX, read_table, reader_by_suffix
+from rankformer.data.columns import find_column, pick_columns
+from rankformer.data.readers import READER_OF_SUFFIX, read_table, read_tables, reader_by_suffix
 from rankformer.data.readers.base import SHOWN_BAD_ROWS, BadRows, RawTable, ReadOptions, check_rows, is_needed
+from rankformer.data.readers.delimited import is_number
 from rankformer.data.readers.layouts import find_layout, read_layout
-from rankformer.data.readers.sql import is_database, read_sql, redact
+from rankformer.data.readers.sql import is_database, read_sql, redact, result_name, sql_batches
 from rankformer.errors import ConfigError, DataError
 
 STDIN = "-"
@@ -63,7 +64,7 @@ def read_logs(source: str, options: ReadOptions, names: Names) -> list[Log]:
     name = redact(source) if is_database(source) else Path(source).name or source
     logs: list[Log] = []
     rows, bad = 0, BadRows()
-    for log in _read(source, options, names):
+    for log in _read(source, options, names, whole=True):
         logs.append(log)
         rows += log.table.table.num_rows
         check_rows(rows, name, options)
@@ -71,6 +72,24 @@ def read_logs(source: str, options: ReadOptions, names: Names) -> list[Log]:
         bad.examples += log.table.bad.examples[: SHOWN_BAD_ROWS - len(bad.examples)]
     bad.report(name, rows, options.bad_rows)
     return logs
+
+
+def stream_logs(source: str, options: ReadOptions, names: Names) -> Iterator[Log]:
+    """Yield what `read_logs` returns in tables of bounded size, as far as the format can be read in pieces.
+
+    A text file in pieces whose times are numbers here and dates there is refused.
+    """
+    rows, bad = 0, {}
+    for log in _read(source, options, names, whole=False):
+        rows += log.table.table.num_rows
+        check_rows(rows, redact(source), options)
+        bad[id(log.table.bad)] = log.table.bad  # the tables of one file share theirs
+        yield log
+    left_out = BadRows()
+    for each in bad.values():
+        left_out.counts += each.counts
+        left_out.examples += each.examples[: SHOWN_BAD_ROWS - len(left_out.examples)]
+    left_out.report(redact(source), rows, options.bad_rows)
 
 
 def read_file(path: Path, options: ReadOptions, names: Names, label: str = "") -> RawTable:
@@ -84,38 +103,69 @@ def read_file(path: Path, options: ReadOptions, names: Names, label: str = "") -
     return pick_columns(raw, {**columns, **{role: name for role, name in names.items() if name is not None}})
 
 
-def _read(source: str, options: ReadOptions, names: Names) -> Iterator[Log]:
+def _read(source: str, options: ReadOptions, names: Names, whole: bool) -> Iterator[Log]:
     if is_database(source):
-        yield Log(pick_columns(read_sql(source, options, _named(names)), names))
+        if whole:
+            yield Log(pick_columns(read_sql(source, options, _named(names)), names))
+            return
+        for batch in sql_batches(source, options, _named(names)):
+            yield Log(pick_columns(RawTable(pa.table(batch), result_name(options), options=options), names))
         return
     if source == STDIN:
-        yield Log(_read_stdin(options, names))
+        yield from _read_stdin(options, names, whole)
         return
     path = Path(source).expanduser()
     if has_magic(source) and not path.exists():
         for file in _matches(source):
-            yield Log(read_file(file, options, names))
+            yield from _read_file(file, options, names, whole)
     elif path.is_dir():
-        yield from _read_folder(path, options, names)
+        yield from _read_folder(path, options, names, whole)
     else:
-        yield Log(read_file(path, options, names))
+        yield from _read_file(path, options, names, whole)
 
 
-def _read_stdin(options: ReadOptions, names: Names) -> RawTable:
-    """Return the log on standard input, which is first put into a temporary file: readers pass over a file twice."""
+def _read_file(
+    path: Path, options: ReadOptions, names: Names, whole: bool, part: int | None = None, label: str = ""
+) -> Iterator[Log]:
+    """Yield the log in one file, `whole` or in pieces; a known layout is always whole."""
+    if whole or find_layout(path, options.format) is not None:
+        yield Log(read_file(path, options, names, label), part)
+        return
+    yield from (Log(raw, part) for raw in _pieces(path, options, names, label))
+
+
+def _pieces(
+    path: Path, options: ReadOptions, names: Names, label: str, folder: Path | None = None
+) -> Iterator[RawTable]:
+    dates: bool | None = None
+    for raw in read_tables(path, None, _named(names), options, label):
+        if folder is not None:
+            raw = _with_partitions(raw, path.relative_to(folder), _named(names))
+        picked = pick_columns(raw, names)
+        if raw.is_text and "time" in picked.table.column_names:
+            column = raw.table[find_column(raw, "time", names.get("time"))]
+            is_date = not is_number(next((text for text in map(str, column[:1000]) if text.strip()), ""))
+            if dates not in (None, is_date):
+                raise DataError(f"{raw.name} {raw.locate(0)}: times are dates and numbers; write them in one way")
+            dates = is_date
+        yield picked
+
+
+def _read_stdin(options: ReadOptions, names: Names, whole: bool) -> Iterator[Log]:
+    """Yield the log on standard input, which is first put into a temporary file: readers pass over a file twice."""
     if options.format is None:
         raise ConfigError("standard input has no extension; state its format with --format, such as --format csv")
     with tempfile.NamedTemporaryFile(prefix="rankformer-stdin-") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
-        return read_file(Path(copy.name), options, names, "standard input")
+        yield from _read_file(Path(copy.name), options, names, whole, label="standard input")
 
 
-def _read_folder(folder: Path, options: ReadOptions, names: Names) -> Iterator[Log]:
+def _read_folder(folder: Path, options: ReadOptions, names: Names, whole: bool) -> Iterator[Log]:
     parts = _part_files(folder)
     if 0 in parts:
         for part, file in parts.items():
-            yield Log(read_file(file, options, names), part)
+            yield from _read_file(file, options, names, whole, part)
         return
     if found := find_layout(folder, options.format):
         layout, files = found
@@ -137,7 +187,11 @@ def _read_folder(folder: Path, options: ReadOptions, names: Names) -> Iterator[L
             "or the parts of one log"
         )
     for file in files:
-        raw = read_table(file, None, _named(names), None, options, str(file.relative_to(folder)))
+        name = str(file.relative_to(folder))
+        if not whole:
+            yield from map(Log, _pieces(file, options, names, name, folder))
+            continue
+        raw = read_table(file, None, _named(names), None, options, name)
         yield Log(pick_columns(_with_partitions(raw, file.relative_to(folder), _named(names)), names))
 
 

@@ -1,6 +1,7 @@
 """`DataSource`: in settings that fit a run's manifest, where the three parts come from and what was done to them."""
 
 import difflib
+from collections.abc import Iterator
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,16 +12,22 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model
 
 from rankformer.data.demo import DEMO_SEED, demo_log
 from rankformer.data.interactions import Interactions, Parts
-from rankformer.data.location import STDIN, Log, comes_split, is_there, read_file, read_logs
-from rankformer.data.readers.base import ROLES, ReadOptions
+from rankformer.data.location import STDIN, Log, comes_split, is_there, read_file, read_logs, stream_logs
+from rankformer.data.readers.base import ROLES, RawTable, ReadOptions
 from rankformer.data.readers.layouts import check_format
 from rankformer.data.readers.sql import file_of, is_database, redact
 from rankformer.data.registry import DATASETS, find_dataset
+from rankformer.data.shards import ShardedLog, is_sharded
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
 from rankformer.data.weights import check_event_weights, parse_half_life
 from rankformer.errors import ConfigError, DataError
 
 SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
+# What interactions that follow a log share with it.
+NEW_SETTINGS = (
+    *(*ROLES, "event_weights", "half_life", "header", "delimiter", "encoding", "time_format", "on_bad_row"),
+    *("duplicates", "min_weight"),
+)
 
 
 def _path_text(value: Any) -> Any:
@@ -57,6 +64,8 @@ class DataSource(ReadOptions):
     """Age at which an interaction counts half, such as 12h, 30d or 8w; None for no decay."""
     k_core: int | None = Field(default=None, ge=1)
     """Distinct items that each user must have, and distinct users each item."""
+    order: Literal["given", "clusters"] = "given"
+    """How users and items are numbered: by their ids, or by clusters, so that a step reads large tables in order."""
     split: SplitName = "random"
     """How one log becomes three parts."""
     parts: tuple[float, float, float] = DEFAULT_PARTS
@@ -133,7 +142,7 @@ class DataSource(ReadOptions):
         """Whether train, valid and test are given as files, and not made from one log by us."""
         if self.source in DATASETS:
             return not DATASETS[self.source].is_generated
-        return comes_split(self.source, self)
+        return is_sharded(Path(self.source).expanduser()) or comes_split(self.source, self)
 
     def load(self) -> Parts:
         """Return train, valid and test over shared id maps."""
@@ -148,32 +157,60 @@ class DataSource(ReadOptions):
         log = self.load_log()
         return Parts.of(log, np.full(len(log), 2, dtype=np.int8))
 
+    def for_new(self, source: str, **changes: Any) -> "DataSource":
+        """Return how to read interactions that follow these: columns, weights and decay are the same unless changed."""
+        kept = {name: value for name in NEW_SETTINGS if (value := getattr(self, name)) is not None}
+        return DataSource(**{**kept, **changes, "source": source})
+
     def load_log(self) -> Interactions:
         """Return all interactions in one log; of split data, train comes first and test last."""
         log = self._read()
         if log.labels is not None:
-            self._refuse("already split", *SPLIT_SETTINGS)
+            self.refuse("already split", *SPLIT_SETTINGS)
         if self.duplicates == "merge":
             log = log.drop_duplicates()
         if self.min_weight is not None:
             log = log.min_weight(self.min_weight)
         if self.half_life is not None:
             log = log.decay(self.half_life)
-        return log if self.k_core is None else log.k_core(self.k_core)
+        log = log if self.k_core is None else log.k_core(self.k_core)
+        return log.clustered() if self.order == "clusters" and len(log) else log
+
+    def stream(self) -> Iterator[Log]:
+        """Yield the log as it is read, before anything is done to it, in tables of bounded size where possible."""
+        if self.source in DATASETS:
+            log = self._read_registered()
+            for label in range(3):
+                rows = np.flatnonzero(np.asarray(log.labels) == label)
+                yield Log(RawTable(log.rows(rows).to_arrow()), label)
+            return
+        self._check_there()
+        if is_sharded(Path(self.source).expanduser()):
+            raise DataError(f"{self.source} is sharded already; shard the log that it was made of")
+        yield from stream_logs(*self._reading())
+
+    def _reading(self) -> tuple[str, ReadOptions, dict[str, str | None]]:
+        names = {role: getattr(self, role) for role in ROLES}
+        return self._address if is_database(self.source) else self.source, self, names
+
+    def _check_there(self) -> None:
+        if self.source == STDIN or is_there(self.source):
+            return
+        near = difflib.get_close_matches(self.source, DATASETS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"registered names are {', '.join(DATASETS)}"
+        raise DataError(f"{self.source!r} is not a known dataset, folder or file; {hint}")
 
     def _read(self) -> Interactions:
         if self.source in DATASETS:
             return self._read_registered()
-        if self.source != STDIN and not is_there(self.source):
-            near = difflib.get_close_matches(self.source, DATASETS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"registered names are {', '.join(DATASETS)}"
-            raise DataError(f"{self.source!r} is not a known dataset, folder or file; {hint}")
-        names = {role: getattr(self, role) for role in ROLES}
-        address = self._address if is_database(self.source) else self.source
-        return self._joined(read_logs(address, self, names))
+        if is_sharded(Path(self.source).expanduser()):
+            self.refuse("sharded and has fixed columns", *ROLES, *ReadOptions.model_fields)
+            return ShardedLog.open(Path(self.source).expanduser()).load()
+        self._check_there()
+        return self._joined(read_logs(*self._reading()))
 
     def _read_registered(self) -> Interactions:
-        self._refuse("registered and has fixed columns", *ROLES, *ReadOptions.model_fields)
+        self.refuse("registered and has fixed columns", *ROLES, *ReadOptions.model_fields)
         dataset = DATASETS[self.source]
         if dataset.is_generated:
             log = demo_log()
@@ -197,7 +234,8 @@ class DataSource(ReadOptions):
         labels, sizes = zip(*((each.label, each.table.table.num_rows) for each in logs), strict=True)
         return replace(log, labels=np.repeat(np.array(labels, dtype=np.int8), sizes))
 
-    def _refuse(self, reason: str, *settings: str) -> None:
+    def refuse(self, reason: str, *settings: str) -> None:
+        """Raise a ConfigError if one of these settings was given, since it has no effect for this reason."""
         for setting in settings:
             value = getattr(self, setting)
             if value != type(self).model_fields[setting].default:

@@ -7,7 +7,7 @@ time             everything before one moment to train, everything after another
                  some days before the newest interaction, and then the fractions of train and valid divide the rest
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
@@ -44,6 +44,30 @@ def split_labels(
         test_from: of the split by time, the first moment of the test part: a date, or a number as in `times`.
         test_days: of the split by time, how many of the newest days are the test part, in place of `test_from`.
     """
+    fractions = check_split(by, parts, test_from, test_days)
+    if by == "random":
+        return _random(np.zeros_like(users), fractions, seed)
+    if by == "random-per-user":
+        # A user with nothing in train cannot be learned.
+        return _random(users, fractions, seed, at_least_train=1 if fractions[0] > 0 else 0)
+    if times is None:
+        raise no_times(by)
+    if by == "last":
+        return _last(users, times)
+    if test_from is None and test_days is None:
+        return _by_time(times, fractions)
+    return _by_date(times, fractions, first_test_time(times, test_from, test_days))
+
+
+def no_times(by: str) -> DataError:
+    """Return the error for a log without the times that a split needs."""
+    return DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
+
+
+def check_split(
+    by: str, parts: Sequence[float], test_from: str | float | None = None, test_days: float | None = None
+) -> Fractions:
+    """Return the fractions of a split if its settings, those of `split_labels`, fit together; else a ConfigError."""
     if by not in get_args(SplitName):
         raise ConfigError(f"split by {by!r} is unknown; expected one of {', '.join(get_args(SplitName))}")
     fractions = check_parts(parts)
@@ -56,18 +80,7 @@ def split_labels(
     if by != "time" and (test_from is not None or test_days is not None):
         name, value = ("test_from", test_from) if test_days is None else ("test_days", test_days)
         raise ConfigError(f"{name}={value!r}: only the split by time has it; add split=time (--split time)")
-    if by == "random":
-        return _random(np.zeros_like(users), fractions, seed)
-    if by == "random-per-user":
-        # A user with nothing in train cannot be learned.
-        return _random(users, fractions, seed, at_least_train=1 if fractions[0] > 0 else 0)
-    if times is None:
-        raise DataError(f"the split by {by} needs a time per interaction, and this log has none; name its time column")
-    if by == "last":
-        return _last(users, times)
-    if test_from is None and test_days is None:
-        return _by_time(times, fractions)
-    return _by_date(times, fractions, _first_test_time(times, test_from, test_days))
+    return fractions
 
 
 def check_parts(parts: Sequence[float]) -> Fractions:
@@ -80,7 +93,7 @@ def check_parts(parts: Sequence[float]) -> Fractions:
     return fractions
 
 
-def _cuts(size: Any, fractions: Fractions) -> tuple[Any, Any]:
+def cuts(size: Any, fractions: Fractions) -> tuple[Any, Any]:
     """Return where train and valid end among `size` rows (or for each size of an array), to the nearest row."""
     first = np.floor(size * fractions[0] + 0.5 + 1e-9).astype(np.int64)
     second = np.floor(size * (1 - fractions[2]) + 0.5 + 1e-9).astype(np.int64)
@@ -102,11 +115,48 @@ def _random(groups: NDArray[np.int32], fractions: Fractions, seed: int, at_least
     # Raw generator output and a stable sort: numpy keeps these bits for ever, unlike shuffle() or permutation().
     order = np.lexsort((np.atleast_1d(np.random.PCG64(seed).random_raw(len(groups))), groups))
     position, count = _positions(groups, order)
-    first, second = _cuts(count, fractions)
+    first, second = cuts(count, fractions)
     first = np.maximum(first, at_least_train)
     labels = np.empty(len(groups), dtype=np.int8)
     labels[order] = (position >= first).astype(np.int8) + (position >= np.maximum(first, second))
     return labels
+
+
+def random_thresholds(total: int, fractions: Fractions, seed: int) -> tuple[int, int]:
+    """Return two values such that the split "random" puts a row into part (value >= first) + (value >= second).
+
+    A row's value is the raw output of the generator at its position among `total` rows: what splits the rows of a log
+    that does not fit into memory. The values are drawn twice, to count their leading bits and to sort those at a cut.
+    """
+    counts = np.zeros(1 << 16, dtype=np.int64)
+    for values in raw_values(total, seed):
+        counts += np.bincount((values >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
+    ends = np.cumsum(counts)
+    wanted = [int(cut) for cut in cuts(np.int64(total), fractions)]
+    bins = [int(np.searchsorted(ends, cut, side="right")) for cut in wanted]
+    near: dict[int, list[NDArray[np.uint64]]] = {each: [] for each in bins}
+    for values in raw_values(total, seed):
+        leading = (values >> np.uint64(48)).astype(np.int64)
+        for each, chosen in near.items():
+            chosen.append(values[leading == each])
+    found = [
+        2**64 if cut == total else int(np.sort(np.concatenate(near[each]))[cut - int(ends[each] - counts[each])])
+        for cut, each in zip(wanted, bins, strict=True)
+    ]
+    return found[0], found[1]
+
+
+def labels_by_value(values: NDArray[np.uint64], thresholds: tuple[int, int]) -> Labels:
+    """Return the part of rows with these raw values, given what `random_thresholds` found."""
+    above = [values >= np.uint64(threshold) for threshold in thresholds if threshold < 2**64]
+    return np.sum(above, axis=0, dtype=np.int8) if above else np.zeros(len(values), dtype=np.int8)
+
+
+def raw_values(total: int, seed: int) -> Iterator[NDArray[np.uint64]]:
+    """Yield the generator's raw outputs for rows 0..total-1, a few million at a time."""
+    generator = np.random.PCG64(seed)
+    for begin in range(0, total, 1 << 22):
+        yield np.atleast_1d(generator.random_raw(min(1 << 22, total - begin)))
 
 
 def _last(users: NDArray[np.int32], times: NDArray[Any]) -> Labels:
@@ -123,7 +173,7 @@ def _by_time(times: NDArray[Any], fractions: Fractions) -> Labels:
     # Rows at one moment stay together, in the part where the first of them falls.
     ordered = np.sort(times)
     labels = np.zeros(len(times), dtype=np.int8)
-    for cut in _cuts(np.int64(len(times)), fractions):
+    for cut in cuts(np.int64(len(times)), fractions):
         labels += (times > ordered[cut - 1]) if cut > 0 else np.True_
     return labels
 
@@ -132,20 +182,34 @@ def _by_date(times: NDArray[Any], fractions: Fractions, first: float) -> Labels:
     """Split at a moment: from it on test, before it train and valid in the proportion of their fractions."""
     labels = np.full(len(times), 2, dtype=np.int8)
     before = times < first
-    if not before.any() or before.all():
-        side = "before" if not before.any() else "from"
+    labels[before] = _by_time(times[before], shares_before(fractions))
+    return labels
+
+
+def shares_before(fractions: Fractions) -> Fractions:
+    """Return how the interactions before a given test part divide into train and valid."""
+    train, valid, _ = fractions
+    share = train / (train + valid) if train + valid > 0 else 1.0
+    return share, 1 - share, 0.0
+
+
+def first_test_time(times: NDArray[Any], test_from: str | float | None, test_days: float | None) -> float:
+    """Return where the test part begins, in the unit of the times, of which the oldest and the newest are enough.
+
+    Raises:
+        DataError: nothing, or everything, is before that moment.
+    """
+    first = _moment(times, test_from, test_days)
+    if not times.min() < first <= times.max():
+        side = "before" if times.min() >= first else "from"
         raise DataError(
             f"no interaction is {side} {_shown_time(times, first)}, where the test part begins: the log runs from "
             f"{_shown_time(times, times.min())} to {_shown_time(times, times.max())}; choose another moment"
         )
-    train, valid, _ = fractions
-    share = train / (train + valid) if train + valid > 0 else 1.0
-    labels[before] = _by_time(times[before], (share, 1 - share, 0.0))
-    return labels
+    return first
 
 
-def _first_test_time(times: NDArray[Any], test_from: str | float | None, test_days: float | None) -> float:
-    """Return where the test part begins, in the unit of the times."""
+def _moment(times: NDArray[Any], test_from: str | float | None, test_days: float | None) -> float:
     if test_days is not None:
         if not test_days > 0:
             raise ConfigError(f"test_days={test_days:g}: expected a number of days above 0")

@@ -7,7 +7,7 @@ confidence  w * 2^(-age / half-life),   age counted from the newest interaction 
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from rankformer.data.readers.base import RawTable, clip
 from rankformer.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from rankformer.data.interactions import Interactions
 
 OTHER = "other"  # stands for every event that is not listed
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -65,6 +68,36 @@ def parse_half_life(text: str) -> float:
     return seconds
 
 
+def joined_weights(old: "Interactions", new: "Interactions") -> tuple[NDArray[np.float32] | None, float | None]:
+    """Return what interactions count once new ones follow them, and when that was counted where it decays with age.
+
+    What was counted before is older now by the time between the newest interactions.
+
+    Raises:
+        DataError: weights decay with age in one of the two alone.
+    """
+    then = old.counted_at if old.half_life is None or old.times is None else float(old.times.max(initial=0))
+    if (then is None) != (new.half_life is None):
+        here, there = ("old", "new") if new.half_life is None else ("new", "old")
+        raise DataError(
+            f"weights decay with age in the {here} interactions and not in the {there} ones; decay both alike"
+        )
+    both = [np.ones(len(log), np.float32) if log.confidence is None else log.confidence.copy() for log in (old, new)]
+    if then is not None and new.times is not None and new.half_life is not None:
+        now = float(new.times.max())
+        unit = (_per_second(then) or 1.0) / (_per_second(now) or 1.0)
+        age = (now * unit - then) / (new.half_life * unit)  # in half-lives; below 0 where the new ones came late
+        older = both[0 if age > 0 else 1]
+        np.maximum(older * np.float32(2.0 ** -min(abs(age), 100)), np.minimum(older, _LEAST_DECAY), out=older)
+        then = max(then, now * unit)
+    return (None if old.confidence is None and new.confidence is None else np.concatenate(both)), then
+
+
+def _per_second(newest: float) -> float | None:
+    """Return the unit of times since 1970, as parts of a second, that the size of the newest tells; None for others."""
+    return next((scale for least, scale in reversed(_UNITS) if newest >= least), None)
+
+
 def half_life_of(times: NDArray[Any] | None, half_life: str | float, name: str) -> float:
     """Return a half-life in the unit of the times; a string has its own unit, a number is in theirs.
 
@@ -77,7 +110,7 @@ def half_life_of(times: NDArray[Any] | None, half_life: str | float, name: str) 
             raise ConfigError(f"half_life={half_life}: expected a number above 0")
         return float(half_life)
     seconds, newest = parse_half_life(half_life), float(times.max(initial=0))
-    per_second = next((scale for least, scale in reversed(_UNITS) if newest >= least), None)
+    per_second = _per_second(newest)
     if len(times) and per_second is None:
         raise DataError(
             f"{name}: the newest time is {newest:g}, which is not a time since 1970 in seconds, so half_life="

@@ -8,4 +8,10 @@ TARGETS = {
     "numpy": "rankformer.export.targets:NumpyArrays",
     "faiss": "rankformer.export.targets:FaissIndex",
     "pgvector": "rankformer.export.pgvector:PgVector",
+    "qdrant": "rankformer.export.qdrant:Qdrant",
+    "milvus": "rankformer.export.milvus:Milvus",
+    "opensearch": "rankformer.export.opensearch:OpenSearch",
+    "redis": "rankformer.export.redis:Redis",
+    "onnx": "rankformer.export.programs:OnnxProgram",
+    "torch-export": "rankformer.export.programs:TorchProgram",
 }

@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from rankformer.errors import ConfigError, DataError
 from rankformer.export.contents import Contents, Tables, VectorTable
 from rankformer.export.postgres_text import END, format_ids, format_rows, parse_rows, sql_type_of
-from rankformer.export.targets import Indices, Target, extra_module
+from rankformer.export.targets import Indices, Target, checked_prefix, extra_module
 
 MAX_DIMENSION, MAX_INDEXED_DIMENSION = 16_000, 2_000  # of pgvector's type `vector`, and of its index over it
-_PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _COMMENTS = (
     "rankformer export: user and item vectors for PostgreSQL with the pgvector extension.",
     "Load it with psql, for example: psql -d DATABASE -f THIS_FILE",
@@ -47,10 +46,7 @@ class PgVector(Target):
 
     def __init__(self, prefix: str = "rankformer_", dsn: str | None = None) -> None:
         """Prepare for tables with a prefix; with a `dsn` the self-test also queries that server."""
-        if not _PREFIX.fullmatch(prefix):
-            raise ConfigError(
-                f"prefix={prefix!r}: expected lower-case letters, digits and _, no digit first, at most 40"
-            )
+        checked_prefix(prefix)
         self.names = (f"{prefix}users", f"{prefix}items")
         self.dsn = dsn
 

@@ -1,5 +1,6 @@
 """`Target`: how vectors are written and read back; and the targets that are folders: Parquet, NumPy and FAISS."""
 
+import re
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,8 @@ from rankformer.errors import ConfigError
 from rankformer.export.contents import Contents, Tables, VectorTable
 
 Indices = NDArray[np.int64]
-_SIDES = ("user", "item")
+SIDES = ("user", "item")
+_PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
 class Target(ABC):
@@ -75,15 +77,15 @@ class NumpyArrays(Target):
     """users.npy and items.npy, free of pickle, fit for memory-mapping; a small Parquet file beside each has its ids."""
 
     name = "numpy"
-    files = ("users.npy", "items.npy", "user_ids.parquet", "item_ids.parquet")
+    files: ClassVar[tuple[str, ...]] = ("users.npy", "items.npy", "user_ids.parquet", "item_ids.parquet")
 
     def write(self, contents: Contents, folder: Path) -> None:
-        for side, table in zip(_SIDES, contents.tables, strict=True):
+        for side, table in zip(SIDES, contents.tables, strict=True):
             self.write_vectors(side, table.vectors, folder)
             write_parquet(folder / f"{side}_ids.parquet", table.named(), contents)
 
     def read(self, folder: Path) -> Tables:
-        sides = {side: self.read_vectors(side, folder) for side in _SIDES}
+        sides = {side: self.read_vectors(side, folder) for side in SIDES}
         return Tables(*(_read_parquet(folder / f"{side}_ids.parquet", rows) for side, rows in sides.items()))
 
     def write_vectors(self, side: str, vectors: NDArray[np.float32], folder: Path) -> None:
@@ -152,6 +154,13 @@ def _read_parquet(path: Path, vectors: NDArray[np.float32] | None = None) -> Vec
         lists = columns["vector"]
         vectors = lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, lists.type.list_size)
     return VectorTable(columns["id"], vectors, columns.get("title"))
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return what names in a database begin with, after refusing what would have to be quoted there."""
+    if not _PREFIX.fullmatch(prefix):
+        raise ConfigError(f"prefix={prefix!r}: expected lower-case letters, digits and _, no digit first, at most 40")
+    return prefix
 
 
 def extra_module(module: str, extra: str) -> Any:

@@ -39,6 +39,7 @@ def least_squares_factors(
     regularization: float,
     frequency_exponent: float,
     iterations: int,
+    start: Tensor | None = None,
 ) -> Tensor:
     """Return the factors of all users and items, (n+m, dim), users first.
 
@@ -50,10 +51,13 @@ def least_squares_factors(
         regularization: lambda.
         frequency_exponent: nu.
         iterations: how often each side is solved for.
+        start: factors to start from, (n+m, dim), in place of random ones.
     """
     n, m = graph.num_users, graph.num_items
     generator = torch.Generator().manual_seed(seed)
-    factors = (torch.randn(graph.num_nodes, dim, generator=generator) * (0.1 / math.sqrt(dim))).to(graph.device)
+    if start is None:
+        start = torch.randn(graph.num_nodes, dim, generator=generator) * (0.1 / math.sqrt(dim))
+    factors = start.to(graph.device, copy=True)
     others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), n)])
     strength = row_regularization(graph.degree, others, weight, regularization, frequency_exponent).to(factors.dtype)
     turned = torch.eye(dim, dtype=torch.float64, device=graph.device)  # the product of all bases

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, Unpack, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from rankformer.scoring.explanation import Explanation
 from rankformer.scoring.recommendations import Recommendations
 from rankformer.scoring.recommender import ListFilters, Recommender
 from rankformer.settings import ModelSettings
-from rankformer.training.context import Event, FitContext, TrainingState
+from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
 P = ParamSpec("P")
 
@@ -120,6 +121,7 @@ class Model(ABC):
         resume: bool = False,
         on_event: Callable[[Event], None] | None = None,
         choices: Mapping[str, Any] | None = None,
+        warm: WarmStart | None = None,
         verbose: bool | None = None,
         **columns: Any,
     ) -> Self:
@@ -133,6 +135,7 @@ class Model(ABC):
             resume: continue from the checkpoint in `run_folder`, if there is one.
             on_event: called with each event of the training log, for progress displays.
             choices: what the validation of an earlier fit chose, held fixed: see `refitted`.
+            warm: what an earlier fit learned, to continue from: see `updated`.
             verbose: whether to show progress; by default in a terminal or a notebook, unless `on_event` is given.
             **columns: of a frame or table: user=, item=, time=, weight=, title= (guessed by name without them), event=
                 and event_weights=.
@@ -143,7 +146,7 @@ class Model(ABC):
             choices = self.choices_without(train, verbose, on_event)
         options: dict[str, Any] = {"folder": Path(run_folder) if run_folder is not None else None, "resume": resume}
         with fit_progress(self.settings, bool(valid), verbose, on_event) as tell:
-            self._recommender, self.log = fit(self, train, valid, **options, on_event=tell, choices=choices)
+            self._recommender, self.log = fit(self, train, valid, **options, on_event=tell, choices=choices, warm=warm)
         return self
 
     def choices_without(
@@ -171,6 +174,46 @@ class Model(ABC):
         """
         return type(self)(**self.settings.model_dump()).fit(log, choices=self.choices(), **options)
 
+    def updated(self, *new: Any, verbose: bool | None = None, on_event: Any = None, **columns: Any) -> Self:
+        """Return a model that has also learned from new interactions, in a fraction of the time of a fit.
+
+        New users and items join. A method with an embedding table or factors continues from its own in a short
+        training, any other is solved anew; what validation chose in the first fit is held fixed. Titles and attributes
+        of items are kept. This model does not change.
+
+        Args:
+            new: interactions since the last fit or update, as for `fit`, with ids as in the log of this model; one log
+                or several.
+            verbose: as for `fit`.
+            on_event: as for `fit`.
+            **columns: as for `fit`.
+        """
+        old = self.recommender
+        log = old.history
+        for part in filter(len, interactions_of(new, **columns)):
+            log = log.extended(part if self.uses_weights else replace(part, weights=None, half_life=None))
+        model = type(self)(**self.settings.model_dump())
+        if len(log) > len(old.history):
+            warm = WarmStart(self.parameters(), old.scorer)
+            model.fit(log, choices=self.choices(), warm=warm, verbose=verbose, on_event=on_event)
+        else:
+            model._recommender = replace(old, history=log, known=log)
+            model.restore(self.parameters())
+        model.log = self.log
+        fitted = model.recommender.history
+        rest = old.known.rows(np.arange(len(old.history), len(old.known)))  # known, and not fitted
+        pairs: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in (fitted, rest)]) for name in ("users", "items")
+        }
+        known = replace(fitted, **pairs, weights=None) if len(rest) else fitted
+        model._recommender = replace(model.recommender, known=known)
+        return model if old.items is None else model.use_items(old.items)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the model was fitted or loaded, and so can answer."""
+        return self._recommender is not None
+
     @property
     def recommender(self) -> Recommender:
         """The recommender of the fitted model."""
@@ -193,12 +236,16 @@ class Model(ABC):
     ) -> Recommendations:
         """Return top-k lists for raw user ids (all users by default), or for new users given by their histories.
 
+        With `extend=True` the names of the histories are user ids, and the items are new ones of theirs.
         See `Recommender.recommend` and `Recommender.recommend_histories` for the options and the errors.
         """
         if histories is None:
             return self.recommender.recommend(users, k, **options)
         if users is not None:
-            raise ConfigError("users and histories cannot be given together; call recommend once for each")
+            raise ConfigError(
+                "users and histories cannot be given together; histories={user: new items} with extend=True is "
+                "for known users who have new items"
+            )
         return self.recommender.recommend_histories(histories, k, **options)
 
     def explain(self, user: Any = None, item: Any = None, *, history: Sequence[Any] | None = None) -> Explanation:
@@ -243,6 +290,7 @@ class Model(ABC):
         evaluation: Any = None,
         known: TrainingData | None = None,
         refit: dict[str, Any] | None = None,
+        update: dict[str, Any] | None = None,
     ) -> None:
         """Write the fitted model as a run folder, and remove the checkpoint of its training from it.
 
@@ -252,6 +300,7 @@ class Model(ABC):
             evaluation: an `Evaluation` of the test part, for the manifest.
             known: every known interaction, which lists leave out; what was fitted by default.
             refit: for a model that was refitted, what on; `evaluation` is then of the model before that.
+            update: for a model that was updated, from what and by what: see `rankformer.runs.sequence.update_run`.
         """
         run = Run(
             model=self.name,
@@ -266,6 +315,7 @@ class Model(ABC):
             protocol=evaluation.protocol.to_dict() if evaluation else {},
             lists=evaluation.lists if evaluation else None,
             refit=refit,
+            update=update,
         )
         save_run(Path(folder), run)
 

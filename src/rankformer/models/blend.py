@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -29,7 +29,7 @@ from rankformer.runs.fitting import TrainingData
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import BlendScorer
 from rankformer.settings import ModelSettings, seconds_of
-from rankformer.training.context import Event, FitContext, TrainingState
+from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
 MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
@@ -105,7 +105,7 @@ class Blend(Model):
     paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
     has_vectors = None
     uses_weights = True  # in the members that can use them
-    most_validation_users = 12_000  # validations are most of what a quick search takes
+    most_validation_users: ClassVar[int | None] = 12_000  # validations are most of what a quick search takes
     settings: BlendSettings
     search_space = {"tune": [True, False]}
 
@@ -113,6 +113,7 @@ class Blend(Model):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._choices: dict[str, Any] = {}
+        self._parameters: dict[str, Tensor] = {}  # of the trained members, as NUMBER.NAME
         self._report: Event | None = None  # of a fit without a validation part, on what it held out
         for name in self.settings.members:  # a mistake is found before the work
             self.member(name)
@@ -141,16 +142,25 @@ class Blend(Model):
 
     def choices(self) -> dict[str, Any]:
         """Return the members with their settings, what their validations chose, and their weights."""
-        return self._choices
+        found = next((event["members"] for event in self.log if event["event"] == "blend"), ())
+        names = ("label", "weight", "member", "settings", "choices")
+        kept = [{name: each[name] for name in names} for each in found if each["weight"] > 0]
+        return self._choices or ({"members": kept} if kept else {})
+
+    def parameters(self) -> dict[str, Tensor]:
+        return self._parameters
+
+    def restore(self, parameters: dict[str, Tensor]) -> None:
+        self._parameters = parameters
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         work = _Work(self, graph, context)
-        if context.choices is None:
+        if not context.choices:
             pool = work.pool()
             weights = work.weigh(pool)
         else:
             chosen = context.choices["members"]
-            pool = {each["label"]: work.again(each) for each in chosen}
+            pool = {each["label"]: work.again(each, at) for at, each in enumerate(chosen)}
             weights = {each["label"]: each["weight"] for each in chosen}
             report, self._report = self._report, None
             if report is not None:  # after the last checkpoint, so that a resumed log has it once
@@ -159,6 +169,8 @@ class Blend(Model):
         self._choices = {
             "members": [{"label": label, "weight": weights[label], **trial.chosen()} for label, trial in kept.items()]
         }
+        named = enumerate(kept.values())
+        self._parameters = {f"{at}.{name}": value for at, each in named for name, value in each.parameters.items()}
         scorers = {label: work.scorer_of(trial).cpu() for label, trial in kept.items()}
         unweighted = [label for label, trial in kept.items() if not self.member(trial.member).uses_weights]
         blend = BlendScorer.of(scorers, weights, unweighted)
@@ -306,17 +318,26 @@ class _Work:
         self.save()
         return trial
 
-    def again(self, record: Mapping[str, Any]) -> Trial:
-        """Return a trial that an earlier fit made, fitted with what its validation chose held fixed."""
+    def again(self, record: Mapping[str, Any], at: int) -> Trial:
+        """Return member `at` of an earlier fit, fitted with what its validation chose held fixed."""
         trial = Trial(record["member"], dict(record["settings"]), choices=dict(record["choices"]))
         found = self.find(trial.member, trial.settings)
         if found is None:
-            self.fit(trial, trial.choices)
+            self.fit(trial, trial.choices, self.warm(record["label"], at))
             self.trials.append(trial)
             self.save()
         return found or trial
 
-    def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None) -> None:
+    def warm(self, label: str, at: int) -> WarmStart | None:
+        """Return what member `at` of the fit to continue from learned, None without one."""
+        if self.context.warm is None:
+            return None
+        blend = cast(BlendScorer, self.context.warm.scorer)
+        parameters = TrainingState(dict(self.context.warm.parameters), {})
+        [scorer] = [each.scorer for each in blend.members if each.name == label]
+        return WarmStart(parameters.group(f"{at}."), scorer)
+
+    def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None, warm: WarmStart | None = None) -> None:
         """Fit a trial and note what came out of it."""
         started, events, resume = time.perf_counter(), list[Event](), None
         model = self.blend.member(trial.member, **trial.settings)
@@ -324,7 +345,7 @@ class _Work:
             _, events, resume = self.unfinished
         else:
             self.record({"event": "fitting", "member": trial.member, "settings": trial.settings})
-        context = FitContext(self.context.validate, events.append, _Nested(self, trial, events), resume, choices)
+        context = FitContext(self.context.validate, events.append, _Nested(self, trial, events), resume, choices, warm)
         trial.scorer = model.learn(self.graph_for(model), context)
         model.log = events
         metric = self.settings.metric

@@ -13,7 +13,7 @@ from rankformer.models.base import Model
 from rankformer.models.quick_search import quick_search
 from rankformer.scoring.base import Scorer
 from rankformer.settings import ModelSettings
-from rankformer.training.context import FitContext
+from rankformer.training.context import FitContext, WarmStart
 
 
 class ClosedFormSettings(ModelSettings):
@@ -51,6 +51,11 @@ class ClosedFormModel(Model):
     def solve(self, graph: BipartiteGraph) -> Scorer:
         """Return what the method makes of the training interactions."""
 
+    def solve_from(self, graph: BipartiteGraph, warm: WarmStart) -> Scorer:
+        """Return the same, given what an earlier fit found; a method that iterates starts there."""
+        del warm
+        return self.solve(graph)
+
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         started = time.perf_counter()
 
@@ -60,20 +65,20 @@ class ClosedFormModel(Model):
         scorer, open_settings = None, self.ladder.keys() - self.settings.model_fields_set
         if self.settings.tune and open_settings and context.validate is not None:
             scorer = self._tuned(graph, context.validate, record)
-        scorer = scorer or self.solve_finite(graph)
+        scorer = scorer or self.solve_finite(graph, context.warm)
         record(event="solved")
         if context.validate is not None:
             record(event="validation", epoch=1, **context.validate(scorer), best=True)
         return scorer
 
-    def solve_finite(self, graph: BipartiteGraph) -> Scorer:
-        """Return what `solve` does.
+    def solve_finite(self, graph: BipartiteGraph, warm: WarmStart | None = None) -> Scorer:
+        """Return what `solve` does, or `solve_from` where there is an earlier fit.
 
         Raises:
             TrainingError: it is not finite.
         """
         try:
-            scorer = self.solve(graph)
+            scorer = self.solve(graph) if warm is None else self.solve_from(graph, warm)
             solved = scorer.is_finite()
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             solved = False

@@ -20,6 +20,7 @@ is fixed.
 from typing import Any
 
 from pydantic import Field
+from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
@@ -28,6 +29,9 @@ from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import LeastSquares
 from rankformer.scoring.histories import Histories
 from rankformer.training.activations import kept_memory
+from rankformer.training.context import WarmStart
+
+UPDATE_ITERATIONS = 2  # from the factors of an earlier fit
 
 
 class IALSSettings(ClosedFormSettings):
@@ -68,8 +72,17 @@ class IALS(ClosedFormModel):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
 
-    @kept_memory()
     def solve(self, graph: BipartiteGraph) -> Embeddings:
+        return self._solve(graph, self.settings.iterations, None)
+
+    def solve_from(self, graph: BipartiteGraph, warm: WarmStart) -> Embeddings:
+        old = warm.scorer.as_embeddings()
+        start = old.items.new_zeros(graph.num_nodes, old.items.shape[1])  # which the first iteration moves
+        start[: old.num_users], start[graph.num_users :][: old.num_items] = old.users, old.items
+        return self._solve(graph, min(UPDATE_ITERATIONS, self.settings.iterations), start)
+
+    @kept_memory()
+    def _solve(self, graph: BipartiteGraph, iterations: int, start: Tensor | None) -> Embeddings:
         settings, n = self.settings, graph.num_users
         factors = least_squares_factors(
             graph,
@@ -78,7 +91,8 @@ class IALS(ClosedFormModel):
             weight=settings.weight,
             regularization=settings.regularization,
             frequency_exponent=settings.frequency_exponent,
-            iterations=settings.iterations,
+            iterations=iterations,
+            start=start,
         )
         items = factors[n:].cpu().clone()
         strength, offset = (settings.weight - 1) * settings.regularization, graph.num_items / (settings.weight - 1)

@@ -53,7 +53,7 @@ class ItemKNN(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
-    ladder = {"neighbours": (100, 500), "user_power": (0.0, 0.5, 1.0), "shrinkage": (0.0, 10.0, 50.0)}
+    ladder = {"user_power": (0.0, 0.5, 1.0), "shrinkage": (0.0, 10.0, 50.0), "neighbours": (100, 300, 1000)}
     search_space = {
         "neighbours": {"low": 10, "high": 500, "log": True},
         "shrinkage": {"low": 1.0, "high": 500.0, "log": True},

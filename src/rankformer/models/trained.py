@@ -1,5 +1,8 @@
 """`TrainedModel`: a model whose network is trained by the one training loop."""
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +17,9 @@ from rankformer.training.context import FitContext, TrainingState
 from rankformer.training.network import Network
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import train
+
+UPDATE_EPOCHS = 0.1  # of the epochs that validation chose, when a fit continues an earlier one
+UPDATE_LEARNING_RATE = 0.3  # of the learning rate, which then falls by cosine decay
 
 
 class TrainedModel(Model):
@@ -30,13 +36,23 @@ class TrainedModel(Model):
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         """Return the scorer of the best validation, or of the last epoch without a validation part."""
-        self.network = self.network_class(graph.num_users, graph.num_items, self.settings)
-        if context.resume_from is None:
+        settings = self.settings
+        self.network = self.network_class(graph.num_users, graph.num_items, settings)
+        if context.warm is not None and context.warm.parameters:  # a blend of an older version kept none of its members
+            self.network.to(self.device).continue_from(graph, context.warm)
+            settings, context = self.update_settings(context.choices or {}), replace(context, choices=None)
+        elif context.resume_from is None:
             self.network.initialize(graph)
         self.network.to(self.device)
-        train(self.network, graph, self.settings, context)
+        train(self.network, graph, settings, context)
         with torch.no_grad():
             return self.network.final_scorer(graph)
+
+    def update_settings(self, choices: Mapping[str, Any]) -> TrainingSettings:
+        """Return the settings of a short training that continues an earlier one."""
+        epochs = math.ceil(UPDATE_EPOCHS * int(choices.get("epochs") or self.settings.epochs))
+        rate = UPDATE_LEARNING_RATE * self.settings.learning_rate
+        return self.settings.model_copy(update={"epochs": epochs, "learning_rate": rate, "schedule": "cosine"})
 
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
         prefix = "best."

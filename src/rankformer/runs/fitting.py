@@ -24,7 +24,7 @@ from rankformer.runs.training_log import LOG, TrainingLog
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
 from rankformer.settings import ModelSettings
-from rankformer.training.context import Event, FitContext, TrainingState
+from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
 TrainingData = Interactions  # what models learn from
 interactions_of = Interactions.parts_of
@@ -62,6 +62,9 @@ class Learner(Protocol):
     @property
     def refitted(self) -> Callable[..., Any]: ...
 
+    @property
+    def updated(self) -> Callable[..., Any]: ...
+
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None: ...
 
 
@@ -85,6 +88,7 @@ def fit(
     resume: bool = False,
     on_event: Callable[[Event], None] | None = None,
     choices: Mapping[str, Any] | None = None,
+    warm: WarmStart | None = None,
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
     note_weights(model, train)
@@ -111,7 +115,7 @@ def fit(
         validate = None if valid is None else make_validator(train, valid, metric, model.most_validation_users)
         weigh = None if valid is None else make_weigher(train, valid, model.settings.seed)
         graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
-        scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, weigh)).cpu()
+        scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, warm, weigh)).cpu()
     known = train if valid is None else Parts(train, valid, valid.rows(np.zeros(0, dtype=np.int64))).whole
     return Recommender(scorer, train.user_ids, train.item_ids, train, known=known), log.events
 
@@ -124,7 +128,9 @@ def counted(model: Learner, train: TrainingData) -> TrainingData:
     weights = train.confidence if model.uses_weights else None
     if weights is train.weights and train.half_life is None:
         return train  # whose fingerprint is perhaps known
-    return replace(train, weights=weights, half_life=None)
+    decays = model.uses_weights and train.half_life is not None and train.times is not None and len(train)
+    counted_at = float(train.times.max()) if decays and train.times is not None else train.counted_at
+    return replace(train, weights=weights, half_life=None, counted_at=counted_at)
 
 
 def note_weights(model: Learner, train: TrainingData) -> str | None:

@@ -56,6 +56,18 @@ class RefitEntry(BaseModel, strict=True, extra="allow"):
     epochs: _Count | None = None
 
 
+class UpdateEntry(BaseModel, strict=True, extra="allow"):
+    """What the manifest says of an update."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_bounded)]]
+    parent: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    interactions: _Count
+    users: _Count
+    items: _Count
+    seconds: _Number
+    journal: dict[_Text, _Count] = {}
+
+
 class Manifest(BaseModel, strict=True):
     """The one schema of a manifest; what it does not name is ignored."""
 
@@ -68,6 +80,7 @@ class Manifest(BaseModel, strict=True):
     metrics: dict[_Text, _Number | None]
     warm_metrics: dict[_Text, _Number | None] = {}
     refit: RefitEntry | None = None
+    update: UpdateEntry | None = None
     protocol: _Record
     scorer: _Record
     files: dict[_Text, FileEntry]

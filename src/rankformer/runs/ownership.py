@@ -13,11 +13,12 @@ from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, sync_folder
 from rankformer.runs.checkpoint import CHECKPOINT, REFIT, is_checkpoint, remove_checkpoint
 from rankformer.runs.manifest import EVALUATION, FILES, MANIFEST, STAGED, is_run, read_manifest
+from rankformer.runs.model_card import CARD, write_card
 from rankformer.runs.training_log import LOG, is_training_log
 
 TRAINING = ".training"  # checkpoint and log of a training whose run will replace the one in the folder
 _RUN = (*FILES, EVALUATION, MANIFEST)
-_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, _RUN))})\..*\.tmp")
+_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, (*_RUN, CARD)))})\..*\.tmp")
 
 
 def check_ours(folder: Path) -> None:
@@ -53,7 +54,7 @@ def other_files(folder: Path) -> list[str]:
 
 
 def put_in_place(folder: Path) -> None:
-    """Move the files of a staged run to their places, the manifest last."""
+    """Move the files of a staged run to their places, the manifest last, and write its model card."""
     staged = folder / STAGED
     if not staged.is_dir():
         return
@@ -65,6 +66,7 @@ def put_in_place(folder: Path) -> None:
     sync_folder(folder)
     with suppress(OSError):
         staged.rmdir()
+    write_card(folder, read_manifest(folder))
 
 
 def sweep(folder: Path) -> None:

@@ -11,6 +11,7 @@
                              what each counts if the method used weights
     evaluation.parquet       the lists that were evaluated on the test part, if any were
     log.jsonl                training log: one line per epoch and validation
+    README.md                model card for people, which nothing reads; edited, moved or removed as they like
 
 Files are written to a folder of their own and fsynced; it is renamed to `.staged`, and from then on its files count in
 place of those outside, where they are moved next, the manifest last. A folder without a manifest is not a run.
@@ -60,6 +61,7 @@ from rankformer.runs.manifest import (
     located,
     read_manifest,
 )
+from rankformer.runs.model_card import remove_card
 from rankformer.runs.ownership import TRAINING, check_ours, put_in_place, remove_files, sweep
 from rankformer.runs.training_log import LOG, read_log
 from rankformer.scoring.base import MOST
@@ -90,6 +92,7 @@ class Run:
     versions: dict[str, str] = field(default_factory=installed_versions)  # of the packages that made it
     lists: NDArray[np.int64] | None = None  # (U, K) what was evaluated: item indices for each user of the test part
     refit: dict[str, Any] | None = None  # what it was refitted on; metrics are then of the model before that
+    update: dict[str, Any] | None = None  # what it was updated from and by; it has then no metrics of its own
 
     @property
     def parts(self) -> Parts:
@@ -100,7 +103,8 @@ class Run:
         """
         known = self.recommender.known
         if known.labels is None:
-            raise RunFolderError("the run does not say which interactions are its test part; train it again")
+            reason = "has learned its test part in an update" if self.update else "does not say which is its test part"
+            raise RunFolderError(f"the run {reason}; name newer interactions with --data, or train it again")
         return Parts.of(known, known.labels)
 
     def evaluate_again(self, metrics: Sequence[str] = DEFAULT_METRICS) -> Evaluation:
@@ -144,6 +148,7 @@ def save_run(folder: Path, run: Run) -> None:
         try:
             _write_files(staging, run)
             read_manifest(staging)  # which refuses what could not be loaded, while the older run is still there
+            remove_card(folder)
             os.replace(staging, folder / STAGED)  # from here on this is the run
         finally:
             remove_files(staging)
@@ -169,14 +174,17 @@ def _write_files(folder: Path, run: Run) -> None:
     files = FILES if run.lists is None else (*FILES, EVALUATION)
     lines = "".join(json.dumps(event) + "\n" for event in run.log)
     write_bytes_atomic(folder / "log.jsonl", lines.encode())
+    counted_at = recommender.history.counted_at
+    counted = {} if counted_at is None else {"counted_at": counted_at}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: getattr(run, name) for name in _SAID},
         **({"refit": run.refit} if run.refit else {}),
+        **({"update": run.update} if run.update else {}),
         **({"warm_metrics": run.warm_metrics} if run.warm_metrics else {}),
-        "data": {**run.data, "history": recommender.history.name},
+        "data": {**run.data, "history": recommender.history.name, **counted},
         "scorer": recommender.scorer.metadata(),
         "files": {name: {"sha256": sha256_of(folder / name), "size": (folder / name).stat().st_size} for name in files},
     }
@@ -218,6 +226,8 @@ def load_run(folder: Path) -> Run:
         }
         labels, weights = _checked(extra, "part", np.int8, 3), _weights_of(pairs_table)
         described: dict[str, Any] = {"item_titles": titles, "name": name, "labels": labels, "weights": weights}
+        counted_at = manifest["data"].get("counted_at")
+        described["counted_at"] = float(counted_at) if isinstance(counted_at, int | float) else None
         whole = Interactions(users, chosen, user_ids, item_ids, **described)
         fitted = _checked(extra, "fitted", np.bool_, 2)
         history = whole if fitted is None else whole.rows(fitted)
@@ -239,7 +249,9 @@ def load_run(folder: Path) -> Run:
     with _reading(located(folder, LOG)) as path:
         log = read_log(path.parent)
     said = {name: manifest[name] for name in _SAID}
-    said |= {name: manifest[name] for name in ("warm_metrics", "refit") if isinstance(manifest.get(name), dict)}
+    said |= {
+        name: manifest[name] for name in ("warm_metrics", "refit", "update") if isinstance(manifest.get(name), dict)
+    }
     return Run(recommender=recommender, parameters=parameters, log=log, lists=lists, **said)
 
 

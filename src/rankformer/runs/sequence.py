@@ -1,22 +1,26 @@
 """The sequence fit, evaluate, refit, save: what `train`, `demo`, `tune` and the experiments all call."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from rankformer.data.interactions import Parts
+import numpy as np
+
+from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.items import Items
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.files import sha256_of
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CHECKPOINT, REFIT, CheckpointStore, remove_checkpoint
 from rankformer.runs.fitting import Learner, counted, identity_of
-from rankformer.runs.manifest import is_run
+from rankformer.runs.manifest import MANIFEST, is_run, located
+from rankformer.runs.saved import Run
 from rankformer.runs.training_log import LOG, TrainingHistory, history_of, read_log
 from rankformer.scoring.recommender import Recommender
 from rankformer.training.context import Event, TrainingState
@@ -129,6 +133,69 @@ def train_run(
     with stage("saving"):
         final.save(folder, data=data, evaluation=outcome.evaluation, known=whole, refit=said)
     return outcome, data
+
+
+def update_run(
+    model: Learner,
+    parent: Path,
+    run: Run,
+    new: Sequence[Interactions],
+    folder: Path,
+    *,
+    items: Items | None = None,
+    journal: Mapping[str, int] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    stage: Stage = lambda name: nullcontext(),
+) -> dict[str, Any]:
+    """Let a model learn new interactions and save it as another run; return what the manifest says of the update.
+
+    That is: the SHA-256 of the parent's manifest (`parent`); how many interactions, users and items are new; how the
+    parent's lists do on the new interactions of its users, before these are learned (`before`, with its protocol); the
+    run whose test part was measured last, with its metrics (`measured`); and the positions in the journal (`journal`).
+
+    Args:
+        model: of the parent.
+        parent: its folder, which is only read.
+        run: what that folder holds.
+        new: logs of new interactions.
+        folder: for the updated run.
+        items: titles and attributes, in place of those of the parent.
+        journal: positions up to which the journal is among the new interactions; those of the parent by default.
+        on_event: called with each event of the training.
+        stage: as for `fit_and_evaluate`.
+    """
+    old, version = model.recommender, sha256_of(located(parent, MANIFEST))
+    started = time.perf_counter()
+    final = model.updated(*new, on_event=on_event, verbose=False)
+    seconds, log = round(time.perf_counter() - started, 3), final.recommender.history
+    count, last = len(log) - len(old.history), run.update or {}
+    own = {"run": version[:12], "metrics": run.metrics, "protocol": run.protocol}
+    said: dict[str, Any] = {
+        "parent": version,
+        "interactions": count,
+        "users": log.num_users - len(old.user_ids),
+        "items": log.num_items - len(old.item_ids),
+        "seconds": seconds,
+        "measured": last.get("measured", own),
+        "journal": last.get("journal", {}) if journal is None else dict(journal),
+    }
+    new_rows = np.arange(len(old.history), len(log))
+    hittable = log.users[new_rows] < len(old.user_ids)  # of users that the parent knows, and not known already
+    known = hittable & (log.items[new_rows] < len(old.item_ids))
+    hittable[known] = ~old.seen.contains(log.users[new_rows[known]], log.items[new_rows[known]])
+    if hittable.any():
+        with stage("measuring the parent on what is new"):
+            later = log.rows(new_rows[hittable], "new interactions")
+            found = evaluate(old, later, mask="known", seed=model.settings.seed)
+        said["before"] = {"metrics": found.metrics, "protocol": found.protocol.to_dict()}
+    if items is not None:
+        with stage("items"):
+            final.use_items(items)
+    sizes: dict[str, Any] = {"users": log.num_users, "items": log.num_items, "train_interactions": len(log)}
+    kept = {name: run.data[name] for name in ("source", "name") if name in run.data}
+    with stage("saving"):
+        final.save(folder, data={**kept, **sizes}, update=said)
+    return said
 
 
 def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:

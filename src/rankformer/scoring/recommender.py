@@ -200,33 +200,71 @@ class Recommender:
         cold = torch.from_numpy(self.cold)[known] & ~unknown
         for fallback, own in ((cold, hidden), (unknown, None)):
             if fallback.any():
-                popular = self._top(self._popularity, known[fallback], _warm(options), own)
+                popular = self._top(self._popularity_of(len(self.user_ids)), known[fallback], _warm(options), own)
                 rows = fallback.to(lists.items.device)
                 lists.items[rows], lists.scores[rows] = popular.items.to(lists.items), popular.scores.to(lists.scores)
         return lists
 
     def rank_histories(
-        self, histories: Histories | Sequence[Sequence[int]], options: RankingOptions
+        self,
+        histories: Histories | Sequence[Sequence[int]],
+        options: RankingOptions,
+        users: Sequence[int] | None = None,
+        *,
+        strict: bool = True,
     ) -> tuple[TopK, list[bool]]:
-        """Return the best items of new users, and who has no item at all and so gets the most popular ones.
+        """Return the best items by histories, and who has no item at all and so gets the most popular ones.
 
         Args:
-            histories: item indices of each user; an item that is listed twice weighs twice.
+            histories: item indices of each user; an item that is listed twice weighs twice. Items of the catalogue that
+                the scorer does not know are only left out of the lists.
             options: length and filters of the lists.
+            users: index of each user, whose known interactions come before the history; -1 for a new user, as are all
+                by default.
+            strict: whether a method that cannot fold in raises; else the scores of its users stay what they were, and
+                histories are only left out of the lists.
         """
         if not isinstance(histories, Histories):
             histories = Histories.from_lists(histories)
-        scorer, everyone = self.scorer.for_histories(histories), torch.arange(histories.num_users)
-        rows, items = histories.users.numpy(), histories.items.numpy()
+        count, catalogue = histories.num_users, len(self.catalogue)
+        folded = self._with_history(histories, users, self.history, self._fitted_by_user)
+        everyone, empty = torch.arange(count), folded.sizes == 0
+        indices = torch.tensor([-1] * count if users is None else users)
+        scorer: ScoreMatrix = _Rows(self.scorer, indices.clamp(min=0))
+        if strict or self.can_fold_in:
+            scorer = self.scorer.for_histories(folded)
+        else:
+            empty = (indices < 0) | torch.from_numpy(self.cold)[indices.clamp(min=0)]
         seen = None
         if not options.include_seen:
-            seen = SeenItems.from_pairs(rows, items, histories.num_users, len(self.item_ids))
+            whole = folded if users is None else self._with_history(histories, users, self.known, self._known_by_user)
+            rows, items = (
+                torch.cat([getattr(each, name) for each in (whole, histories)]).numpy() for name in ("users", "items")
+            )
+            size = catalogue if options.include_cold and self.cold_items is not None else len(self.item_ids)
+            seen = SeenItems.from_pairs(rows[items < size], items[items < size], count, size)
         lists = self._top(scorer, everyone, options, seen)
-        empty = histories.sizes == 0
         if empty.any():
-            popular = self._top(self._popularity, torch.zeros(1, dtype=torch.int64), _warm(options), None)
+            narrow = None if seen is None else self._narrowed(seen)
+            popular = self._top(self._popularity_of(count), everyone[empty], _warm(options), narrow)
             lists.items[empty], lists.scores[empty] = popular.items, popular.scores.to(lists.scores.dtype)
         return lists, empty.tolist()
+
+    def _with_history(
+        self, histories: Histories, users: Sequence[int] | None, log: Interactions, by_user: "_ByUser"
+    ) -> Histories:
+        """Return histories after the interactions of a log that their users have, as far as the scorer knows items."""
+        warm = histories.items < len(self.item_ids)
+        rows, items = histories.users[warm].numpy(), histories.items[warm].numpy()
+        added = np.ones(len(rows), np.float32) if histories.weights is None else histories.weights[warm].numpy()
+        known = [_rows_of(by_user, user) if user >= 0 else np.zeros(0, np.int64) for user in users or ()]
+        of_log = np.concatenate([np.zeros(0, np.int64), *known])
+        owners = np.repeat(np.arange(len(known)), [len(each) for each in known])
+        weights = None if log.weights is None else np.concatenate([log.weights[of_log], added])
+        entries = np.concatenate([owners, rows]), np.concatenate([log.items[of_log], items])
+        if users is None:
+            weights = None if histories.weights is None else added
+        return Histories.of(*entries, histories.num_users, weights)
 
     def rank_similar(self, item: int, options: RankingOptions | int) -> TopK:
         """Return the items most similar to one, itself left out, as one list; of options, the length alone will do.
@@ -244,8 +282,15 @@ class Recommender:
     def explain_index(
         self, item: int, *, user: int | None = None, history: Sequence[int] | NDArray[Any] | None = None
     ) -> IndexedExplanation:
-        """Return the score of an item as an exact sum over a history: of a training user, or of a new one."""
+        """Return the score of an item as an exact sum over a history: of a training user, or of a new one.
+
+        With both, the history follows the known interactions of the user, as in `rank_histories`.
+        """
         self._check_warm(item)
+        if history is not None and user is not None:
+            added = Histories.of(np.zeros(len(history)), np.asarray(history, dtype=np.int64), 1)
+            whole = self._with_history(added, [user], self.history, self._fitted_by_user)
+            return self._explained(whole, item, None)
         if user is not None and self.cold[user]:
             name = self.user_ids.ids[user].as_py()
             raise UnknownIdError(
@@ -255,9 +300,11 @@ class Recommender:
         log, rows = self.history, None if user is None else _rows_of(self._fitted_by_user, user)
         entries = np.asarray(history, dtype=np.int64) if rows is None else log.items[rows].astype(np.int64)
         weights = None if rows is None or log.weights is None else log.weights[rows]
-        whole = Histories.of(np.zeros(len(entries)), entries, 1, weights)
+        return self._explained(Histories.of(np.zeros(len(entries)), entries, 1, weights), item, user)
+
+    def _explained(self, whole: Histories, item: int, user: int | None) -> IndexedExplanation:
         parts = self.scorer.contributions(whole, item, user)
-        items, position = np.unique(entries, return_inverse=True)
+        items, position = np.unique(whole.items.numpy(), return_inverse=True)
         sums = np.bincount(position, parts.items, minlength=len(items))
         order = np.argsort(-sums, kind="stable")
         contributions = items[order].tolist(), sums[order].tolist()
@@ -280,15 +327,15 @@ class Recommender:
     def _fitted_by_user(self) -> "_ByUser":
         return self._known_by_user if self.known is self.history else _by_user(self.history)
 
-    @cached_property
-    def _popularity(self) -> Embeddings:
-        """The scorer of whoever is cold: the same popularity for every user."""
-        return Embeddings(torch.ones(1, 1).expand(len(self.user_ids), 1), torch.from_numpy(self.popularity)[:, None])
+    def _popularity_of(self, users: int) -> Embeddings:
+        """Return the scorer of whoever is cold: the same popularity for every user."""
+        return Embeddings(torch.ones(1, 1).expand(users, 1), torch.from_numpy(self.popularity)[:, None])
 
     def _top(self, scorer: ScoreMatrix, users: Tensor, options: RankingOptions, seen: SeenItems | None) -> TopK:
         if options.include_cold and self.cold_items is not None:
             scorer = WithColdItems(scorer, self.cold_items, len(self.catalogue))
-            seen = None if seen is None else self._wide_seen if seen is self.seen else self._widened(seen)
+            if seen is not None and seen.num_items < len(self.catalogue):
+                seen = self._wide_seen if seen is self.seen else self._widened(seen)
         size = scorer.num_items
         allow, block = (
             None if indices is None else torch.tensor([index for index in indices if index < size], dtype=torch.int64)
@@ -352,6 +399,12 @@ class Recommender:
         """Return the same interactions over the whole catalogue."""
         return SeenItems(seen.offsets, seen.items, len(self.catalogue))
 
+    def _narrowed(self, seen: SeenItems) -> SeenItems:
+        """Return the interactions with items that the scorer knows."""
+        rows, items = seen.rows(np.arange(seen.num_users))
+        warm = items < len(self.item_ids)
+        return SeenItems.from_pairs(rows[warm], items[warm], seen.num_users, len(self.item_ids))
+
     # By raw id.
 
     def recommend(
@@ -410,9 +463,11 @@ class Recommender:
         self,
         histories: Mapping[Any, Sequence[Any]],
         k: int = 10,
+        *,
+        extend: bool = False,
         **filters: Unpack[ListFilters],
     ) -> Recommendations:
-        """Return up to k items for each new user, given by a history.
+        """Return up to k items for each new user, given by a history, or for known users who have new items.
 
         Whoever has no item that the model knows gets the most popular ones; the result's `fallbacks` says who, its
         `unknown_items` what was ignored, its `left_out` which members of a blend have no part in the lists.
@@ -420,6 +475,8 @@ class Recommender:
         Args:
             histories: raw item ids for each user, under any name; an item that is listed twice weighs twice.
             k: length of the lists.
+            extend: whether the names are raw user ids, whose known interactions come before these items; a name that
+                is unknown is a new user.
             filters: as for `recommend`.
 
         Raises:
@@ -428,8 +485,9 @@ class Recommender:
             ConfigError: k is below 1.
         """
         options = self._options(k, **filters)
-        rows, items, unknown = _known_entries(self.item_ids, histories)
-        lists, empty = self.rank_histories(Histories.of(rows, items, len(histories)), options)
+        rows, items, unknown = _known_entries(self.catalogue if extend else self.item_ids, histories)
+        users = self.user_ids.index_of(histories).tolist() if extend else None
+        lists, empty = self.rank_histories(Histories.of(rows, items, len(histories)), options, users)
         fallbacks = [name for name, fell_back in zip(histories, empty, strict=True) if fell_back]
         try:
             names = pa.array(list(histories))
@@ -459,23 +517,24 @@ class Recommender:
         """Return the score of an item as an exact sum over a history: that of a training user, or a given one.
 
         Args:
-            user: raw id of a training user; left out when `history` is given.
+            user: raw id of a training user.
             item: raw id of the item to explain.
-            history: raw item ids of a new user; those the model does not know are ignored.
+            history: raw item ids of a new user, or with `user` those that follow the known interactions; those the
+                model does not know are ignored.
 
         Raises:
             NotSupportedError: the method's scores are not such a sum.
             UnknownIdError: the user or the item is unknown, or every item of the history is.
-            ConfigError: both user and history are given, or neither.
+            ConfigError: neither user nor history is given.
         """
-        if (user is None) == (history is None) or item is None:
-            raise ConfigError("explain needs an item, and either a user or a history")
+        if (user is None and history is None) or item is None:
+            raise ConfigError("explain needs an item, and a user, a history or both")
         if not self.can_explain:
             self.scorer.contributions(Histories.of(np.zeros(0), np.zeros(0), 1), 0, None)  # raises, naming the reason
         asked: dict[str, Any] = {}
-        if history is None:
+        if user is not None:
             asked["user"] = int(_known_indices(self.user_ids, [user], "user")[0])
-        else:
+        if history is not None:
             _, asked["history"], unknown = _known_entries(self.item_ids, {None: history})
             if not len(asked["history"]):
                 raise _unknown_ids(self.item_ids, unknown.get(None, []), "item in the history")
@@ -549,6 +608,20 @@ class _Similarities(ScoreMatrix):
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         del users, out
         return self.values[None].clone()
+
+
+class _Rows(ScoreMatrix):
+    """The scores of some users, as rows in their order."""
+
+    def __init__(self, scorer: Scorer, users: Tensor) -> None:
+        self.scorer, self.users = scorer, users
+
+    @property
+    def num_items(self) -> int:
+        return self.scorer.num_items
+
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
+        return self.scorer.scores(self.users[users], out)
 
 
 def _warm(options: RankingOptions) -> RankingOptions:

@@ -11,8 +11,8 @@ from rankformer.errors import ConfigError
 from rankformer.serving.service import Service
 
 _MOST_DESCRIPTORS = 65536  # that a process asks for
-ACCEPTED_AT_ONCE = 128  # connections that are taken before the first of them is looked at
-_OTHER_DESCRIPTORS = 64 + ACCEPTED_AT_ONCE  # for files, and for connections that are closed as soon as they are made
+ACCEPTED_AT_ONCE = 32  # connections that are taken each time the event loop comes round
+_OTHER_DESCRIPTORS = 64 + 4 * ACCEPTED_AT_ONCE  # for files, and for those taken while one too many is being closed
 
 
 class Connections:
@@ -115,6 +115,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound.bind((address[0], port, *address[2:]))
+            bound.listen()  # or another process could bind it too, until one of both listens
             port = bound.getsockname()[1]
     except OSError as error:
         for bound in sockets:

@@ -42,13 +42,18 @@ class IdIndex:
         kinds = (kind for kind, tests in _KINDS.items() if any(test(self._type) for test in tests))
         kind = next(kinds, None)
         self.values = _encoded(ids.cast(self._type), kind)
-        self._kind = str if kind is bytes else kind
+        self._kind, self._is_bytes = str if kind is bytes else kind, kind is bytes
         self._index = {value: index for index, value in enumerate(self.values)}
         self.counts = counts
         self.titles: list[str | None] = [None] * len(ids) if titles is None else titles.to_pylist()
         searched = [pa.array(map(str, self.values), pa.large_string()), *([] if titles is None else [titles])]
         self._texts = [pc.fill_null(pc.utf8_lower(column.cast(pa.large_string())), "") for column in searched]
         self._order = np.argsort(-counts, kind="stable") if popular_first else np.arange(len(counts))
+
+    @property
+    def type(self) -> str:
+        """The Arrow type of the ids."""
+        return str(self._type)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -58,25 +63,46 @@ class IdIndex:
 
         A number never means a string nor a boolean a number: 1, "1", 1.0 and true are four different ids.
         """
-        if self._kind is float and type(value) is int and abs(value) <= 2**53:
-            value = float(value)
-        if type(value) is not (self._kind or str):
+        value = self._typed(value)
+        if value is None:
             return None
         found = self._index.get(value)
         return self._find_other_spelling(str(value)) if found is None and self._kind is None else found
 
+    def _typed(self, value: Any) -> Any:
+        """Return a value of the Python type that carries these ids, None for one of another type."""
+        if self._kind is float and type(value) is int and abs(value) <= 2**53:
+            value = float(value)
+        return value if type(value) is (self._kind or str) else None
+
     def find_text(self, text: str) -> int | None:
         """Return the index of an id as it stands in a URL, None when there is no such id."""
+        return self.find(self.parse(text))
+
+    def parse(self, text: str) -> Any:
+        """Return an id as it stands in a URL as the value that JSON has for it; None where it cannot be one."""
         if self._kind is int:
-            return self._index.get(int(text)) if _INTEGER.fullmatch(text) else None
+            return int(text) if _INTEGER.fullmatch(text) else None
         if self._kind is float:
             try:
-                return self.find(float(text))
+                return float(text)
             except ValueError:
                 return None
-        if self._kind is bool:
-            return self._index.get({"true": True, "false": False}.get(text.lower()))
-        return self.find(text)
+        return {"true": True, "false": False}.get(text.lower()) if self._kind is bool else text
+
+    def accepted(self, value: Any) -> Any:
+        """Return a JSON value that is an id, or could be one of a new user or item; None for any other.
+
+        Bytes are not accepted: their text is not always the id.
+        """
+        value = None if self._is_bytes else self._typed(value)
+        if value is None or value in self._index:
+            return value
+        try:
+            pa.array([value], self._type) if self._kind is not None else pa.array([value]).cast(self._type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            return None
+        return value
 
     def search(self, query: str, limit: int) -> list[int]:
         """Return up to `limit` indices whose strings contain the query, those that begin with it first."""

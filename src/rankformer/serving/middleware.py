@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import logging
 import re
+import secrets
 import time
 from urllib.parse import unquote
 
@@ -29,6 +30,7 @@ _SMALL_BODY = 2**14  # bytes that are checked faster than a thread is found
 # A JSON string, or the rest of the text when one is never closed: each byte is looked at once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _MOST_NAMES = 1000  # of fields in a body, which each cost an error of their own where they are not known
+_REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)  # that a caller may give
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -53,7 +55,8 @@ class ServiceMiddleware:
             return
         started = time.perf_counter()
         status = 0
-
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
         waiting = 0  # bytes of this answer that count as waiting to be read
 
         async def watched_send(message: Message) -> None:
@@ -61,7 +64,10 @@ class ServiceMiddleware:
             if message["type"] == "http.response.start":
                 waiting = self._admit(int(Headers(raw=message["headers"]).get("content-length", 0)))
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+                headers = [(b"x-content-type-options", b"nosniff"), (b"x-request-id", request_id)]
+                if self.service.retiring:
+                    headers.append((b"connection", b"close"))
+                message["headers"] = [*message["headers"], *headers]
                 await send(message)
                 return
             # In parts, each sent once the caller has read enough of those before it.
@@ -76,13 +82,14 @@ class ServiceMiddleware:
         except Exception as error:
             answer = from_exception(error)
             if answer.status == 500:
-                logger.exception("a request failed unexpectedly")
+                extra = {"request": {"request_id": request_id.decode()}}
+                logger.exception("request %s failed unexpectedly", request_id.decode(), extra=extra)
             if not status:
                 await answer.response()(scope, receive, watched_send)
         finally:
             self.in_flight -= 1
             self.waiting_bytes -= waiting
-            self._record(scope, status or _CLIENT_GONE, time.perf_counter() - started)
+            self._record(scope, status or _CLIENT_GONE, time.perf_counter() - started, request_id.decode())
 
     def _admit(self, size: int) -> int:
         """Return how much of an answer counts as waiting to be read, or refuse one for which there is no room."""
@@ -150,7 +157,7 @@ class ServiceMiddleware:
             message = "send the token as `Authorization: Bearer ...`"
             raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route: str = getattr(scope.get("route"), "path_format", "unmatched")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self.service.metrics.requests.labels(method, route, str(status)).inc()
@@ -158,7 +165,10 @@ class ServiceMiddleware:
         if self.settings.access_log:
             # The path as it was sent: its encoding keeps line ends and the like out of the log.
             path = (scope.get("raw_path") or scope["path"].encode("ascii", "backslashreplace")).decode("latin-1")
-            access_logger.info("%s %s %d %.1f ms", ascii(scope["method"])[1:-1], path[:500], status, seconds * 1e3)
+            verb, path = ascii(scope["method"])[1:-1], path[:500]
+            request = {"request_id": request_id, "method": verb, "path": path, "route": route, "status": status}
+            extra = {"request": {**request, "seconds": round(seconds, 6)}}
+            access_logger.info("%s %s %d %.1f ms %s", verb, path, status, seconds * 1e3, request_id, extra=extra)
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ServiceSettings) -> bytes | None:

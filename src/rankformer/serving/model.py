@@ -2,10 +2,11 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from rankformer.data.items import Items, read_item_ids
+from rankformer.data.journal import JournalReader
 from rankformer.errors import RunFolderError
 from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.runs.training_log import blend_report
+from rankformer.scoring.histories import Histories
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.scoring.top_k import TopK
 from rankformer.serving.ids import IdIndex
+from rankformer.serving.recent import Added, RecentEvents
 from rankformer.serving.settings import ServiceSettings
 
 Entry = dict[str, Any]
@@ -37,6 +41,7 @@ class ServedModel:
         loaded: when it was loaded, seconds of `time.time`.
         users: the user ids, searched in the order of the ids.
         items: the item ids and titles, searched with the most popular first.
+        recent: what the journal holds beyond the run, None without a journal.
     """
 
     def __init__(self, run: Run, version: str, created: str) -> None:
@@ -49,6 +54,7 @@ class ServedModel:
         self.users = IdIndex(recommender.user_ids.ids, seen.counts)
         popularity = np.bincount(seen.items, minlength=len(items))
         self.items = IdIndex(items, popularity, recommender.titles, popular_first=True)
+        self.recent: RecentEvents | None = None
 
     @property
     def age(self) -> float:
@@ -62,13 +68,41 @@ class ServedModel:
         """Return the ranked lists of user indices, -1 for an unknown user."""
         return self._ranked(self.recommender.rank(users, options))
 
-    def fallback(self, user: int) -> str | None:
+    def added(self, user: Any) -> Added:
+        """Return what a user has by the journal since the run; `user` is an index, or the id of an unknown one."""
+        if self.recent is None or user is None:
+            return {}
+        return self.recent.of(self.users.values[user] if isinstance(user, int) and user >= 0 else user)
+
+    def current_lists(self, asked: Sequence[tuple[int, Added]], options: RankingOptions) -> list[list[Entry]]:
+        """Return the ranked lists of user indices, each with what the journal adds to the user."""
+        plain = [user for user, added in asked if not added]
+        rows = iter(self.lists(plain, options) if plain else ())
+        users, extras = [user for user, added in asked if added], [added for _, added in asked if added]
+        if users:
+            found, _ = self.recommender.rank_histories(histories_of(extras), options, users, strict=False)
+            extended = iter(self._ranked(found))
+        return [next(extended) if added else next(rows) for _, added in asked]
+
+    def fallback(self, user: int, added: Collection[int] = ()) -> str | None:
         """Return what answers for a user the model knows nothing about, -1 for an unknown one; None for all others."""
+        known = len(self.recommender.item_ids)
+        if self.can["fold_in"] and any(item < known for item in added):
+            return None
         return "popularity" if user < 0 or self.recommender.cold[user] else None
 
-    def session(self, history: Sequence[int], options: RankingOptions) -> dict[str, Any]:
-        """Return the ranked list of a new user with these item indices, and whether it fell back to popularity."""
-        found, [is_empty] = self.recommender.rank_histories([history], options)
+    def session(
+        self, history: Sequence[int], options: RankingOptions, user: int = -1, added: Added | None = None
+    ) -> dict[str, Any]:
+        """Return the ranked list of a user with these item indices, and whether it fell back to popularity.
+
+        They follow what is known of a user index (-1 for a new user) and what the journal has added.
+        """
+        entries = [*(added or {}), *history]
+        weights = [*(added or {}).values(), *[1.0] * len(history)]
+        whole = Histories.of(np.zeros(len(entries)), np.array(entries, np.int64), 1, np.array(weights, np.float32))
+        whole = whole if added else whole._replace(weights=None)
+        found, [is_empty] = self.recommender.rank_histories(whole, options, [user])
         left_out = self.recommender.scorer.left_out_of_fold_in
         return {
             "items": self._ranked(found)[0],
@@ -100,8 +134,8 @@ class ServedModel:
         }
 
     def history(self, user: int) -> list[int]:
-        """Return the distinct item indices of a user, in the order of the interaction log."""
-        return list(dict.fromkeys(self.recommender.history_of(user).tolist()))
+        """Return the distinct item indices of a user, in the order of the interaction log and then of the journal."""
+        return list(dict.fromkeys([*self.recommender.history_of(user).tolist(), *self.added(user)]))
 
     def titled(self, item: int) -> Entry:
         """Return an item index as the id, title and attributes that callers get."""
@@ -153,6 +187,7 @@ class ServedModel:
             "warm_metrics": run.warm_metrics,
             "protocol": run.protocol,
             "refit": run.refit,
+            **({} if run.update is None else {"update": run.update}),
             "versions": run.versions,
             "created": self.created,
             "users": len(self.users),
@@ -187,6 +222,13 @@ class ServedModel:
             if self.can["explain"] and not self.recommender.cold.all():
                 self.explain(0, int(self.recommender.cold.argmin()), None)
         return self
+
+
+def histories_of(extras: Sequence[Added]) -> Histories:
+    """Return what the journal adds to each of some users."""
+    rows = np.repeat(np.arange(len(extras)), [len(added) for added in extras])
+    items, weights = (np.array(list(chain.from_iterable(each))) for each in (extras, [e.values() for e in extras]))
+    return Histories.of(rows, items.astype(np.int64), len(extras), weights.astype(np.float32))
 
 
 def validation_curve(log: list[dict[str, Any]], wanted: str | None) -> tuple[str | None, list[dict[str, Any]]]:
@@ -232,4 +274,9 @@ def load_served_model(path: Path, settings: ServiceSettings | None = None) -> Se
         sets = {name: read_item_ids(file, ids) for name, file in settings.item_sets.items()}
         recommender = recommender.with_sets(sets)
     model = ServedModel(replace(run, recommender=recommender), version, str(manifest.get("created", "")))
+    if settings.journal is not None:
+        reader = JournalReader(settings.journal, (run.update or {}).get("journal"))
+        weights = (run.data.get("source") or {}).get("event_weights")
+        model.recent = RecentEvents(reader, model.users, model.items, weights)
+        model.recent.of(None)  # reads what there is
     return model.warm_up(*(() if settings.where is None else (settings.where,)))

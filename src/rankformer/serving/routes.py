@@ -18,7 +18,6 @@ from urllib.parse import parse_qsl
 from fastapi import Query, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from prometheus_client import generate_latest
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -36,6 +35,7 @@ from rankformer.serving.errors import (
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
+from rankformer.serving.recent import no_journal
 from rankformer.serving.service import Service
 
 _MAX_QUERY_FIELDS = 4096
@@ -46,6 +46,7 @@ _MEANINGS = {
     404: "The model does not know the id",
     408: "The body did not arrive in time",
     409: "The run could not be loaded, or one is being loaded; the previous model continues",
+    507: "The journal is full; nothing of the request was taken",
     413: "The body is too large",
     415: "The body is not application/json",
     421: "The service does not answer to the name it was called by",
@@ -80,9 +81,16 @@ def _route(
 
 
 def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
-    """Yield every route of a service; `needs_token` says whether /v1 is described as needing one."""
-    for handler, method, path, described in _routes:
-        answer = _answering(handler, service)
+    """Yield every route of a service; `needs_token` says whether /v1 is described as needing one.
+
+    Where there is a model to compare with, what has a model is also asked of that one, at /v1/compare.
+    """
+    prefixes = ["/v1"] if service.settings.compare is None else ["/v1", "/v1/compare"]
+    for handler, method, path, described, prefix in ((*route, prefix) for route in _routes for prefix in prefixes):
+        is_compared = prefix != "/v1"
+        if is_compared and "model" not in inspect.signature(handler).parameters:
+            continue
+        answer, path = _answering(handler, service, is_compared), path.replace("/v1", prefix, 1)
         # Tokens are checked by the middleware; these only describe them.
         is_admin, is_guarded = path.startswith("/v1/admin"), path.startswith("/v1") and needs_token
         tokens = ["admin_token"] if is_admin else ["token"] if is_guarded else []
@@ -92,7 +100,7 @@ def api_routes(service: Service, *, needs_token: bool) -> Iterator[APIRoute]:
         yield route
 
 
-def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
+def _answering(handler: Callable[..., Any], service: Service, is_compared: bool) -> ASGIApp:
     """Return a handler as an ASGI application whose signature is that of a request, for FastAPI to describe."""
     parameters = dict(inspect.signature(handler).parameters)
     del parameters["service"]
@@ -105,10 +113,13 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
             annotation = Annotated[models[name], Query()] if name == "query" else models[name]
         parameters[name] = parameter.replace(annotation=annotation)
 
+    def read_body(body: bytes) -> BaseModel:
+        with _validating():
+            return models["body"].model_validate_json(body)
+
     def from_body(body: bytes, arguments: Document, named: Document) -> bytes:
         """Return the answer to a body, in a thread: reading, look-ups and writing all grow with it."""
-        with _validating():
-            arguments["body"] = models["body"].model_validate_json(body)
+        arguments["body"] = read_body(body)
         return long_json_bytes({**handler(service, **arguments), **named})
 
     @wraps(handler)
@@ -119,7 +130,7 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
                 arguments["query"] = _read_query(models["query"], scope["query_string"])
         named: Document = {}
         if has_model:
-            arguments["model"] = model = service.model
+            arguments["model"] = model = service.compared_model if is_compared else service.model
             named["model_version"] = model.version
             for kind, segment in scope["path_params"].items():
                 ids, text = model.users if kind == "user" else model.items, unescaped(segment)
@@ -128,8 +139,12 @@ def _answering(handler: Callable[..., Any], service: Service) -> ASGIApp:
                     arguments[kind] = indices[0] if indices else text
                 else:
                     arguments[kind] = service.known(kind, ids.find_text, text)
-        if "body" in models:
-            document: Any = await service.run(from_body, scope["body"], arguments, named)
+        document: Any
+        if "body" in models and inspect.iscoroutinefunction(handler):
+            arguments["body"] = await service.run(read_body, scope["body"])
+            document = {**await handler(service, **arguments), **named}
+        elif "body" in models:
+            document = await service.run(from_body, scope["body"], arguments, named)
         else:
             document = await handler(service, **arguments)
             document = {**document, **named} if isinstance(document, dict) else document
@@ -173,10 +188,12 @@ async def recommend(service: Service, model: ServedModel, user: int | str, query
     `fallback=none` the answer is 404.
     """
     index, name = (-1, user) if isinstance(user, str) else (user, model.users.values[user])
-    fallback = model.fallback(index)
+    added = model.added(model.users.parse(user) if isinstance(user, str) else user)
+    fallback = model.fallback(index, added)
     if fallback is not None and query.fallback == "none":
         raise unknown("user", name)
-    items = await service.users.submit((model, service.options(model.items.find_text, query)), index)
+    options = service.options(model.items.find_text, query)
+    items = await service.users.submit((model, options), (index, added))
     return {"user_id": name, "items": items, "fallback": fallback}
 
 
@@ -192,9 +209,14 @@ def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchReq
     found = [model.users.find(user) for user in body.users]
     service.metrics.unknown_ids.labels("user").inc(found.count(None))
     rows = [-1 if index is None else index for index in found]
-    fallbacks = [model.fallback(index) for index in rows]
+    adds = [
+        model.added(model.users.accepted(user) if index < 0 else index)
+        for user, index in zip(body.users, rows, strict=True)
+    ]
+    fallbacks = [model.fallback(index, added) for index, added in zip(rows, adds, strict=True)]
     has_list = [body.fallback != "none" or fallback is None for fallback in fallbacks]
-    lists = iter(model.lists([index for index, listed in zip(rows, has_list, strict=True) if listed], options))
+    asked = [(index, added) for index, added, listed in zip(rows, adds, has_list, strict=True) if listed]
+    lists = iter(model.current_lists(asked, options))
     results: list[Document] = [
         {"user_id": model.users.values[index] if index >= 0 else user, "items": next(lists), "fallback": fallback}
         if listed
@@ -206,12 +228,33 @@ def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchReq
 
 @_route("POST", "/v1/recommend:session", "lists", "A new user", schemas.SessionAnswer, 404, 429, 501)
 def recommend_session(service: Service, model: ServedModel, body: schemas.SessionRequest) -> Document:
-    """The list of someone who was not in the training data, from the items they have."""
+    """The list of someone who was not in the training data, from the items they have; or of a known `user` with these.
+
+    What the model and the journal know of the user then comes before the history, and is left out of the list too.
+    """
     options = service.options(model.items.find, body)
     known, missing = service.split("item", model.find_warm, body.history)
-    if not known and body.fallback == "none":
+    if body.user is None:
+        user, added = None, {}
+    else:
+        user = model.users.find(body.user)
+        added = model.added(model.users.accepted(body.user) if user is None else user)
+    index = -1 if user is None else user
+    if not known and model.fallback(index, added) and body.fallback == "none":
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return {**model.session(known, options), "unknown_items": missing}
+    return {**model.session(known, options, index, added), "unknown_items": missing}
+
+
+@_route("POST", "/v1/events", "lists", "New interactions", schemas.EventsAnswer, 429, 501, 507)
+async def events(service: Service, model: ServedModel, body: schemas.EventsRequest) -> Document:
+    """Appends interactions to the journal; when the answer comes they are on disk, and count in the next list.
+
+    They are left out of the user's lists and folded in, and the next `rankformer update` learns them.
+    """
+    if model.recent is None:
+        raise no_journal()
+    records = await service.run(model.recent.records, body.events)
+    return {"accepted": await service.events.submit(None, records)}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
@@ -224,10 +267,12 @@ async def similar(service: Service, model: ServedModel, item: int, query: schema
 @_route("GET", "/v1/explain/{user}/{item}", "reasons", "Explanation for a user", schemas.ExplainAnswer, 404, 429, 501)
 async def explain(service: Service, model: ServedModel, user: int, item: int) -> Document:
     """The contribution of each item of a user's history to the score of an item, largest first."""
-    if model.fallback(user) is not None and model.can["explain"]:
+    added = model.added(user)
+    if model.fallback(user, added) is not None and model.can["explain"]:
         message = "the model was fitted on no interaction of this user, who gets the most popular items"
         raise ApiError(404, "nothing_to_explain", message)
-    return await service.run(model.explain, item, user, None)
+    warm = [each for each in added if each < len(model.recommender.item_ids)]
+    return await service.run(model.explain, item, user, warm if warm and model.can["fold_in"] else None)
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
@@ -237,7 +282,7 @@ def explain_session(service: Service, model: ServedModel, body: schemas.ExplainS
     known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return model.explain(item, None, known)
+    return model.explain(item, None if body.user is None else service.known("user", model.users.find, body.user), known)
 
 
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)
@@ -266,7 +311,8 @@ async def items(service: Service, model: ServedModel, query: schemas.SearchQuery
 @_route("GET", "/v1/model", "browsing", "Model card", schemas.ModelAnswer)
 async def card(service: Service, model: ServedModel) -> Document:
     """What the model is, what it was trained on, and how good it is by which protocol."""
-    return model.model_card
+    other = service.compared
+    return model.model_card if other is None else {**model.model_card, "compared_version": other.version}
 
 
 @_route("GET", "/livez", "operation", "Alive", schemas.StatusAnswer, responses=None)
@@ -290,7 +336,7 @@ _TEXT = {"response_class": Response, "responses": {200: {"content": {"text/plain
 async def metrics(service: Service) -> Response:
     """Counters in Prometheus' text format."""
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Cache-Control": "no-store"}
-    return Response(generate_latest(service.metrics.registry), headers=headers)
+    return Response(service.metrics.text(), headers=headers)
 
 
 @_route("POST", "/v1/admin/reload", "operation", "Reload the model", schemas.ReloadAnswer, 403, 409)
@@ -300,11 +346,11 @@ async def reload(service: Service) -> Document:
         raise ApiError(409, "reload_running", "a run is being loaded", {"Retry-After": "1"})
     previous = service.current
     try:
-        model = await service.loads.submit(None)
+        version = await service.loads.submit(None)
     except Exception:  # logged where it happened, with the path that must not be shown here
         message = "the run could not be loaded and the previous model continues; see the log"
         raise ApiError(409, "reload_failed", message) from None
-    return {"model_version": model.version, "previous_version": None if previous is None else previous.version}
+    return {"model_version": version, "previous_version": None if previous is None else previous.version}
 
 
 @_route("GET", "/", "operation", "Page", None, include_in_schema=False)

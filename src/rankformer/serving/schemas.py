@@ -57,6 +57,7 @@ _LIMITS = {
     "history": "max_history",
     "allow": "max_filter",
     "block": "max_filter",
+    "events": "max_events",
 }
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -168,6 +169,8 @@ class SessionRequest(RankingBody, json_schema_extra={"example": {"history": [_IT
 
     history: list[RawId]
     """Item ids that this user has; those the model does not know are skipped and named in the answer."""
+    user: RawId | None = None
+    """Id of a user whose known interactions come before the history; one that is unknown is a new user."""
 
 
 class ExplainSessionRequest(
@@ -179,6 +182,33 @@ class ExplainSessionRequest(
     """Item ids that this user has."""
     item: RawId
     """The item to explain."""
+    user: RawId | None = None
+    """Id of a known user whose interactions come before the history."""
+
+
+_EventId = Annotated[str, Field(max_length=1000)] | int | float | bool
+
+
+class EventEntry(RequestBody):
+    """One interaction."""
+
+    user: _EventId
+    """User id, known or new."""
+    item: _EventId
+    """Item id, known or new."""
+    event: str | None = Field(default=None, max_length=200)
+    """What happened, where the run was trained with weights of events."""
+    weight: float | None = Field(default=None, gt=0, le=1e6)
+    """What it counts, times the weight of the event; 1 by default."""
+    time: str | None = Field(default=None, max_length=40)
+    """When it happened, as ISO 8601, in UTC unless it says otherwise; now by default."""
+
+
+class EventsRequest(RequestBody, json_schema_extra={"example": {"events": [{"user": _USER, "item": _ITEM}]}}):
+    """Interactions for the journal."""
+
+    events: list[EventEntry] = Field(min_length=1)
+    """The interactions."""
 
 
 # Answers are written as plain dictionaries; the models from here on only describe them.
@@ -311,6 +341,7 @@ ModelAnswer = _model(
     metrics=dict[str, float | None],
     warm_metrics=dict[str, float | None],
     refit=dict[str, Any] | None,
+    update=(dict[str, Any] | None, None),
     created=str,
     curve=[_Point],
     curve_metric=str | None,
@@ -318,6 +349,8 @@ ModelAnswer = _model(
     blend=(_Blend | None, None),
     attributes=(dict[str, str] | None, None),
     cold_items=(int | None, None),
+    compared_version=(Annotated[str | None, Field(description="Of the model at /v1/compare, if there is one.")], None),
 )
+EventsAnswer = _model("EventsAnswer", "How many events are on disk now: all that were sent.", _Answer, accepted=int)
 ReloadAnswer = _model("ReloadAnswer", "The model that answers from now on.", _Answer, previous_version=str | None)
 StatusAnswer = _model("StatusAnswer", "The state of the service.", status=Annotated[str, Field(examples=["ok"])])

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,9 +23,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankformer.files import pid_file
 from rankformer.serving.connections import ACCEPTED_AT_ONCE, BoundedConnection, Connections, listening
 from rankformer.serving.errors import from_exception
+from rankformer.serving.logs import LogFormat, log_to_stderr
 from rankformer.serving.middleware import ServiceMiddleware
+from rankformer.serving.processes import Supervisor, Worker
 from rankformer.serving.routes import api_routes
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ServiceSettings, Tokens, check_address
@@ -35,6 +38,7 @@ logger = logging.getLogger("rankformer.serving")
 _CONNECTIONS_WAITING = 2048
 _SECONDS_BETWEEN_REPORTS = 10.0
 _SECONDS_PER_TURN = 0.001
+_TICKS_BETWEEN_METRICS = 10  # a second
 
 
 def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Tokens | None = None) -> FastAPI:
@@ -51,7 +55,8 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.load_soon()  # meanwhile requests get 503
+        if service.current is None:
+            service.load_soon()  # meanwhile requests get 503
         yield
         await service.close()
 
@@ -82,12 +87,14 @@ class Server(uvicorn.Server):
     Attributes:
         service: what it serves.
         owns_process: whether nothing else runs in this process, so that its garbage collection may be tuned.
+        worker: which of several processes this one is, None where there is one.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
         self.owns_process = False
+        self.worker: Worker | None = None
         self._reported: dict[str, float] = {}
         self._frozen = False
 
@@ -97,7 +104,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(_CONNECTIONS_WAITING)  # asyncio would also take so many at once, one waking up
-        if hasattr(signal, "SIGHUP"):
+        if self.worker is not None:
+            self.worker.accepts()
+        elif hasattr(signal, "SIGHUP"):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.load_soon)
 
@@ -117,7 +126,20 @@ class Server(uvicorn.Server):
             gc.collect()
             gc.freeze()
             self._frozen = True
+        if self.worker is not None:
+            self._keep_up(self.worker, counter)
         return await super().on_tick(counter) or (service.current is None and service.failure is not None)
+
+    def _keep_up(self, worker: Worker, counter: int) -> None:
+        """Do what one of several processes has to: show its metrics, retire when told to, and end with the main one."""
+        if counter % _TICKS_BETWEEN_METRICS == 0:
+            worker.publish(self.service.metrics)
+        if self.service.retiring:
+            for server in self.servers:
+                server.close()  # the sockets stay open in other processes
+            worker.retires()
+        if worker.is_orphan or (self.service.retiring and not self.server_state.connections):
+            self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop once the requests under way are answered; at the second SIGINT, at once."""
@@ -137,6 +159,9 @@ def serve(
     tokens: Tokens | None = None,
     threads: int | None = None,
     graceful_seconds: int = 10,
+    processes: int = 1,
+    log_format: LogFormat = LogFormat.TEXT,
+    pid_path: Path | None = None,
 ) -> None:
     """Serve a run until a signal ends it.
 
@@ -146,26 +171,45 @@ def serve(
         port: port to listen on; 0 takes any that is free.
         settings: limits of the service.
         tokens: its secrets; those of the environment by default.
-        threads: threads of one computation; half of the cores by default, since computations run beside each other.
+        threads: threads of one computation; half of the cores by default, since computations run beside each other,
+            and of several processes each its share.
         graceful_seconds: how long answers under way may take after the signal to stop.
+        processes: processes that answer; with more than one, another loads the model, which they share.
+        log_format: how the log on stderr is written.
+        pid_path: file that holds the process id meanwhile; signals go there.
 
     Raises:
-        ConfigError: the address needs a token, or cannot be used.
+        ConfigError: the address needs a token, or cannot be used, or another service has the file of the process id.
         RunFolderError: there is no whole run at the path.
     """
     tokens = Tokens.from_environment() if tokens is None else tokens
     check_address(host, tokens)
-    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // 2))
-    _log_to_stderr()
-    sockets = listening(host, port)
-    server = bounded_server(create_app(run, settings, tokens), graceful_seconds)
-    server.owns_process = True
+    threads = threads or max(1, (os.cpu_count() or 1) // (2 * processes))
+    log_to_stderr(log_format)
     sys.setswitchinterval(_SECONDS_PER_TURN)  # the threads that rank and write give way to the event loop sooner
-    for bound in sockets:
-        logger.info("listening on %s port %d", *bound.getsockname()[:2])
-    server.run(sockets)
-    if server.service.current is None and server.service.failure is not None:
-        raise server.service.failure
+    create = partial(create_app, run, settings, tokens)
+
+    def answer(app: FastAPI, worker: Worker | None = None) -> None:
+        torch.set_num_threads(threads)
+        server = bounded_server(app, graceful_seconds)
+        server.owns_process, server.worker = True, worker
+        server.run(sockets)
+
+    with nullcontext() if pid_path is None else pid_file(pid_path):
+        sockets = listening(host, port)
+        for bound in sockets:
+            address, number = bound.getsockname()[:2]
+            shown = f"[{address}]" if ":" in address else address
+            logger.info("serving %s on http://%s:%d/ (Ctrl-C stops)", run, shown, number)
+        if processes > 1:
+            torch.set_num_threads(1)  # threads of this process would not exist in those it forks
+            Supervisor(create, answer, processes, graceful_seconds).run()
+            return
+        app = create()
+        answer(app)
+    service: Service = app.state.service
+    if service.current is None and service.failure is not None:
+        raise service.failure
 
 
 def bounded_server(app: FastAPI, graceful_seconds: int = 10) -> Server:
@@ -183,13 +227,3 @@ def bounded_server(app: FastAPI, graceful_seconds: int = 10) -> Server:
         ws="none",
     )
     return Server(config, service)
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name in ("rankformer.serving", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
-        logger.propagate = False

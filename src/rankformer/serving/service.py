@@ -7,14 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
+from rankformer.data.journal import Event, JournalFullError, JournalWriter
 from rankformer.errors import ConfigError
 from rankformer.scoring.filters import parse_rule
 from rankformer.scoring.recommender import RankingOptions
 from rankformer.serving.batching import BatchQueue
 from rankformer.serving.errors import ApiError, invalid, unknown
 from rankformer.serving.model import Entry, ServedModel, load_served_model
+from rankformer.serving.recent import no_journal
 from rankformer.serving.schemas import RankingBody, SimilarQuery
 from rankformer.serving.settings import ServiceSettings
 
@@ -29,10 +31,15 @@ Find = Callable[[Any], int | None]
 
 
 class Metrics:
-    """Prometheus metrics of one service; label values are routes and fixed words, never what callers send."""
+    """Prometheus metrics of one service; label values are routes and fixed words, never what callers send.
+
+    Attributes:
+        text: returns them in Prometheus' format: of this process, or of all where several answer.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.text: Callable[[], bytes] = lambda: generate_latest(self.registry)
         add = self._add
         self.requests = add(Counter, "requests", "Requests answered.", "method", "route", "status")
         self.seconds = add(Histogram, "request_seconds", "Time to the answer.", "route", buckets=_LATENCIES)
@@ -40,6 +47,8 @@ class Metrics:
         self.unknown_ids = add(Counter, "unknown_ids", "Requested ids that the model does not know.", "kind")
         self.rejections = add(Counter, "rejections", "Requests rejected, to be retried later.", "reason")
         self.reloads = add(Counter, "reloads", "Attempts to load a model.", "outcome")
+        self.restarts = add(Counter, "process_restarts", "Processes that ended unexpectedly and were started again.")
+        self.events = add(Counter, "events", "Events acknowledged.")
         self.batch_users = add(Histogram, "batch_users", "Users answered together.", buckets=_BATCHES)
         self.queue_length = add(Gauge, "queue_length", "Single users waiting to be answered.")
         self.model = add(Info, "model", "The model that answers.")
@@ -66,29 +75,43 @@ class Service:
         current: the model that answers, None before the first is loaded.
         failure: why the last load failed, None when it did not.
         users: answers single users, by (model, options); together with others who wait where batching is on.
-        loads: answers requests to load.
+        compared: the model that it is compared with, where there is one.
+        loads: answers requests to load, by the version of the model that answers from then on.
+        request_load: loads, and returns that version; the main process does where several answer.
+        retiring: whether another process answers from now on: connections end with their next answer.
     """
 
     def __init__(self, path: Path, settings: ServiceSettings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.stopping = False
+        self.stopping = self.retiring = False
         self.current: ServedModel | None = None
+        self.compared: ServedModel | None = None
         self.failure: Exception | None = None
         self._path = path
         self._background: set[asyncio.Future[Any]] = set()
         # Reloads that are asked for during one (signals) wait together and make one more, not many.
-        self.loads = BatchQueue[None, ServedModel](
-            self._load, threads=1, batch_size=_MANY, queue_size=_MANY, rejected=self.rejected
+        self.request_load: Callable[[], str] = self.load
+        self.loads = BatchQueue[None, str](
+            lambda _, requests: [self.request_load()] * len(requests),
+            threads=1,
+            batch_size=_MANY,
+            queue_size=_MANY,
+            rejected=self.rejected,
         )
         self.users = BatchQueue[tuple[ServedModel, RankingOptions], list[Entry]](
-            lambda key, users: key[0].lists(users, key[1]),
+            lambda key, asked: key[0].current_lists(asked, key[1]),
             threads=1 if settings.batching else settings.workers,
             batch_size=settings.batch_size if settings.batching else 1,
             queue_size=settings.queue_size,
             rejected=self.rejected,
             on_batch=self.metrics.batch_users.observe,
             retry_alone=True,
+        )
+        self.journal = None if settings.journal is None else JournalWriter(settings.journal, settings.max_journal_bytes)
+        # What arrives while bytes go to disk waits together, and takes one fsync.
+        self.events = BatchQueue[None, int](
+            self._append, threads=1, batch_size=_MANY, queue_size=settings.queue_size, rejected=self.rejected
         )
         self._calls = BatchQueue[Callable[[], Any], Any](
             lambda call, _: [call()],
@@ -102,7 +125,7 @@ class Service:
     async def close(self) -> None:
         """Reject whatever still comes, and load nothing any more."""
         self.stopping = True
-        for queue in (self.users, self._calls, self.loads):
+        for queue in (self.users, self._calls, self.loads, self.events):
             queue.close()
         for load in self._background:
             load.cancel()
@@ -115,6 +138,13 @@ class Service:
             raise self.rejected(503, "starting", "the model is still being loaded")
         return self.current
 
+    @property
+    def compared_model(self) -> ServedModel:
+        """The model that it is compared with; loaded with the other."""
+        if self.compared is None:
+            raise self.rejected(503, "starting", "the model is still being loaded")
+        return self.compared
+
     def load_soon(self) -> None:
         """Load in the background what the path holds now."""
         load = asyncio.gather(
@@ -123,24 +153,40 @@ class Service:
         self._background.add(load)  # the loop itself would let a running task be collected
         load.add_done_callback(self._background.discard)
 
-    def _load(self, _: None, requests: Sequence[Any]) -> list[ServedModel]:
-        """Let the model that the path holds now answer, once for all requests; a failure leaves the previous one."""
-        previous = self.current
+    def load(self) -> str:
+        """Let the model that the path holds now answer, and return its version; a failure leaves the previous one."""
+        previous, other = self.current, self.settings.compare
         try:
             model = load_served_model(self._path, self.settings)
+            compared = None if other is None else load_served_model(other, self.settings)
         except Exception as error:
             self.failure = error
             self.metrics.reloads.labels("failed").inc()
             state = "no model is loaded" if previous is None else f"model {previous.version} continues"
             logger.error("loading failed, %s: %s", state, error)
             raise
-        self.current, self.failure = model, None
+        self.current, self.compared, self.failure = model, compared, None
         self.metrics.reloads.labels("ok").inc()
         self.metrics.model.info({"version": model.version, "method": model.run.model, "created": model.created})
         self.metrics.model_age.set_function(lambda: model.age)
         self.metrics.model_loaded.set(model.loaded)
         logger.info("model %s is ready%s", model.version, f", replacing {previous.version}" if previous else "")
-        return [model] * len(requests)
+        return model.version
+
+    def _append(self, _: None, batches: Sequence[Sequence[Event]]) -> list[int]:
+        """Append the events of several requests to the journal; they are on disk when this returns."""
+        if self.journal is None:
+            raise no_journal()
+        try:
+            self.journal.append([event for events in batches for event in events])
+        except JournalFullError as error:
+            logger.error("%s", error)
+            raise ApiError(507, "journal_full", "the journal is full; nothing of this request was taken") from None
+        except OSError as error:
+            logger.error("the journal cannot be written: %s", error)
+            raise self.rejected(503, "journal_failed", "the journal cannot be written; send the events again") from None
+        self.metrics.events.inc(sum(map(len, batches)))
+        return [len(events) for events in batches]
 
     def rejected(self, status: int, code: str, message: str) -> ApiError:
         """Return the counted error for a request that may be repeated a little later."""

@@ -71,8 +71,17 @@ class ServiceSettings(Settings):
     """File with titles and attributes of items, in place of those in the run; read at each load."""
     item_sets: dict[str, Path] = Field(default={})
     """Files of item ids by the name that expressions know them by, as a boolean attribute; read at each load."""
+    compare: Path | None = None
+    """Another run, whose lists the page shows beside those of the first; read at each load."""
     where: str | None = None
     """Expression over attributes that every list meets, whatever a request asks for."""
+
+    journal: Path | None = None
+    """Folder for the events that callers send, beside the run; None takes none."""
+    max_events: int = Field(default=1000, ge=1)
+    """Most events in one request."""
+    max_journal_bytes: int = Field(default=2**28, ge=1)
+    """Most bytes in the journal; more events are refused until an update has learned and pruned it."""
 
     @property
     def max_json_values(self) -> int:

@@ -29,6 +29,14 @@ class CheckpointWriter(Protocol):
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """What an earlier fit learned from fewer interactions, whose users and items have the first indices."""
+
+    parameters: Mapping[str, Tensor]  # by name; empty where a method has none beside the scorer
+    scorer: Scorer
+
+
+@dataclass(frozen=True)
 class FitContext:
     """What a fit is given besides the interactions; None means absent."""
 
@@ -37,4 +45,5 @@ class FitContext:
     checkpoints: CheckpointWriter | None = None  # where the training state goes
     resume_from: TrainingState | None = None  # the state to continue from
     choices: Mapping[str, Any] | None = None  # what an earlier fit's validation chose, to be held fixed
+    warm: WarmStart | None = None  # what to continue from, with the choices of that fit
     weigh: Callable[[Sequence[Scorer]], tuple[list[float], list[float]]] | None = None  # weights of a blend, and values

@@ -12,12 +12,13 @@ from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import random_bits
 from rankformer.graph.unit_rows import unit_rows
-from rankformer.initialization import initialize_, random_table
+from rankformer.initialization import grow_, initialize_, random_table
 from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.l2 import batch_l2
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import FoldIn
+from rankformer.training.context import WarmStart
 from rankformer.training.settings import EmbeddingSettings, RankingSettings, TrainingSettings
 
 
@@ -45,6 +46,16 @@ class Network(nn.Module):
 
     def initialize(self, graph: BipartiteGraph) -> None:
         """Set the parameters that depend on the training interactions, before the first step."""
+
+    def continue_from(self, graph: BipartiteGraph, warm: WarmStart) -> None:
+        """Take the parameters of an earlier fit, in place of `initialize`; what is new stays as it was drawn."""
+        n, m = warm.scorer.num_users, warm.scorer.num_items
+        for name, value in self.state_dict().items():
+            old = warm.parameters[name]
+            if old.ndim and len(old) == n + m and len(value) == graph.num_nodes:
+                grow_(value, old, n, graph)
+            else:
+                value[tuple(slice(size) for size in old.shape)] = old
 
     def batches(self, graph: BipartiteGraph, epoch: int) -> Iterator[Tensor | None]:
         """Yield what each step of an epoch learns from: edge numbers, None for all of them."""

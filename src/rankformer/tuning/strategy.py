@@ -19,7 +19,12 @@ from rankformer.tuning.space import Space, contains
 STARTUP_TRIALS = 10  # at random, before the sampler learns from what it saw
 COMPLETE_TRIALS = 4  # before any is pruned
 FIRST_VALIDATIONS = 3  # that every trial may have
-STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+STATES = {
+    "complete": TrialState.COMPLETE,
+    "short": TrialState.PRUNED,
+    "pruned": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
 
 
 def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -39,18 +44,24 @@ def propose(space: Space, defaults: Mapping[str, Any], seed: int, trials: Sequen
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for trial in trials:
-        # The sampler cannot use defaults outside of the space.
-        if all(contains(dimension, trial.settings[name]) for name, dimension in space.items()):
-            known = create_trial(
-                state=STATES[trial.state],
-                value=trial.value,
-                params={name: trial.settings[name] for name in space},
-                distributions=dict(space),
-                intermediate_values=dict(trial.validations),
-            )
+        known = frozen(trial, space)
+        if known.params:  # the sampler cannot use others
             study.add_trial(known)
     asked = study.ask(dict(space)).params
     return {name: _tidy(asked[name], space[name]) for name in space}
+
+
+def frozen(trial: Trial, space: Space, attributes: Mapping[str, Any] | None = None) -> optuna.trial.FrozenTrial:
+    """Return a trial as optuna holds it, without parameters where one is a default outside of the space."""
+    inside = all(contains(dimension, trial.settings[name]) for name, dimension in space.items())
+    return create_trial(
+        state=STATES[trial.state],
+        value=trial.value,
+        params={name: trial.settings[name] for name in space} if inside else {},
+        distributions=dict(space) if inside else {},
+        intermediate_values=dict(trial.validations),
+        user_attrs=dict(attributes or {}),
+    )
 
 
 def falls_behind(trials: Sequence[Trial], validations: Validations) -> bool:

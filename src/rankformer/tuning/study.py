@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
@@ -27,6 +27,9 @@ from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial
 from rankformer.tuning.space import Space, to_json
 from rankformer.tuning.strategy import falls_behind, propose
+
+if TYPE_CHECKING:
+    from rankformer.tuning.storage import Storage
 
 FORMAT = 1
 STUDY, LOCK = "study.json", "study.lock"
@@ -40,11 +43,13 @@ class Study:
         objective: gives the value of settings.
         space: what varies.
         trials: the finished ones, in order.
+        storage: address of a database that holds the trials as well, None for the folder alone.
     """
 
     objective: Objective
     space: Space
     trials: list[Trial] = field(default_factory=list)
+    storage: str | None = None
 
     @property
     def path(self) -> Path:
@@ -68,10 +73,31 @@ class Study:
             "search space": to_json(self.space),
         }
 
+    @cached_property
+    def database(self) -> "Storage | None":
+        """The search in the database, opened on first use; None without one."""
+        if self.storage is None:
+            return None
+        from rankformer.tuning.storage import Storage
+
+        aim = self.objective
+        return Storage(self.storage, self.identity(), f"{aim.method.name} on {aim.data.name}", self.space)
+
     def load(self) -> None:
-        """Read the trials in the folder, if there are any; a damaged search, or another one, is a RunFolderError."""
-        if not self.path.exists():
-            return
+        """Read the trials in the folder and the database, if there are any.
+
+        A damaged search, or another one, is a RunFolderError.
+        """
+        if self.path.exists():
+            self._read_folder()
+        if self.database is not None:
+            there = self.database.trials()
+            if len(there) > len(self.trials) and there[: len(self.trials)] == self.trials:
+                self.trials[:] = there
+                self._save()
+            self.database.add(self.trials)
+
+    def _read_folder(self) -> None:
         content = read_checksummed_json(self.path)
         if content.get("format") != FORMAT or not isinstance(content.get("trials"), list):
             raise RunFolderError(f"{self.path} is not a search that this version can read; choose another --out")
@@ -140,6 +166,8 @@ class Study:
         self.trials.append(trial)
         self._save()
         shutil.rmtree(self.objective.folder / RUNNING, ignore_errors=True)
+        if self.database is not None:
+            self.database.add(self.trials)
         on_trial(trial)
 
     def _save(self) -> None:
@@ -170,8 +198,10 @@ class Study:
 
 
 @contextmanager
-def open_study(objective: Objective, space: Space) -> Iterator[Study]:
+def open_study(objective: Objective, space: Space, storage: str | None = None) -> Iterator[Study]:
     """Yield the search in the objective's folder, new or as far as it came, with the folder held for this process.
+
+    With the address of a `storage` the trials are in that database too.
 
     Raises:
         RunFolderError: another process works on the folder, or it holds another search or none of ours.
@@ -190,6 +220,6 @@ def open_study(objective: Objective, space: Space) -> Iterator[Study]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunFolderError(f"another process searches in {folder}; wait for it, or use another --out") from None
-        study = Study(objective, space)
+        study = Study(objective, space, storage=storage)
         study.load()
         yield study

@@ -10,10 +10,10 @@ an id column becomes int64 only if every value is written exactly as its integer
 """
 
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rankformer.data.readers import delimited, lines, typed
 from rankformer.data.readers.base import PACKED, InputFile, RawTable, ReadOptions
@@ -27,18 +27,21 @@ class Reader(NamedTuple):
         name: what `format=` calls it.
         suffixes: file name extensions that imply it, in lower case.
         read: given a file and the columns that the caller named (None: all), returns the table.
+        stream: the same in tables of bounded size one after another; None where the format can only be read whole.
     """
 
     name: str
     suffixes: tuple[str, ...]
     read: Callable[[InputFile, Collection[str] | None], RawTable]
+    stream: Callable[[InputFile, Collection[str] | None], Iterator[RawTable]] | None = None
 
 
+_RECBOLE: dict[str, Any] = {"delimiter": "\t", "typed": True}
 _ALL = (
-    Reader("csv", (".csv",), partial(delimited.read, delimiter=",")),
-    Reader("tsv", (".tsv",), partial(delimited.read, delimiter="\t")),
-    Reader("inter", (".inter",), partial(delimited.read, delimiter="\t", typed=True)),
-    Reader("parquet", (".parquet", ".pq"), typed.read_parquet),
+    Reader("csv", (".csv",), partial(delimited.read, delimiter=","), partial(delimited.tables, delimiter=",")),
+    Reader("tsv", (".tsv",), partial(delimited.read, delimiter="\t"), partial(delimited.tables, delimiter="\t")),
+    Reader("inter", (".inter",), partial(delimited.read, **_RECBOLE), partial(delimited.tables, **_RECBOLE)),
+    Reader("parquet", (".parquet", ".pq"), typed.read_parquet, typed.parquet_tables),
     Reader("jsonl", (".jsonl", ".ndjson", ".json"), typed.read_jsonl),
     Reader("txt", (".txt",), partial(lines.read, parse=lines.parse_txt)),
     Reader("pairs", (), partial(lines.read, parse=lines.parse_pairs)),
@@ -69,6 +72,18 @@ def read_table(
     options = options or ReadOptions()
     if header is not None:
         options = options.model_copy(update={"header": header})
+    return next(read_tables(path, format, named, options, label, whole=True))
+
+
+def read_tables(
+    path: Path,
+    format: str | None,
+    named: Collection[str] | None,
+    options: ReadOptions,
+    label: str = "",
+    whole: bool = False,
+) -> Iterator[RawTable]:
+    """Yield what `read_table` returns in tables of bounded size, where the format can; else, or if asked, `whole`."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
     if not path.exists():
@@ -90,7 +105,10 @@ def read_table(
             )
         if reader.name == "parquet" and file.packing:
             raise DataError(f"{file.name} is a packed Parquet file; unpack it first")
-        return reader.read(file, named)
+        if whole or reader.stream is None:
+            yield reader.read(file, named)
+        else:
+            yield from reader.stream(file, named)
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
     except zlib.error as problem:

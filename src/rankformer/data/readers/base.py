@@ -1,6 +1,7 @@
 """What the readers share: `ReadOptions`, the `InputFile` they are given and the `RawTable` they return."""
 
 import codecs
+import errno
 import gzip
 import io
 import logging
@@ -298,9 +299,9 @@ class InputFile:
                 "fetch or pack it again"
             ) from None
         except OSError as problem:
-            if kind != "zst" or problem.errno:
+            if not kind or problem.errno not in (None, errno.EINVAL):  # EINVAL: a seek that the file asked for
                 raise
-            raise DataError(f"{self.name} is not a whole zst file ({clip(str(problem))}); pack it again") from None
+            raise DataError(f"{self.name} is not a whole {kind} file ({clip(str(problem))}); pack it again") from None
         except (RuntimeError, NotImplementedError) as problem:
             if kind != "zip":
                 raise

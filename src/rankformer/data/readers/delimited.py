@@ -34,6 +34,13 @@ UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter that the parser cannot take
 
 def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False) -> RawTable:
     """Return every column as strings; `typed` is RecBole's, whose header says `name:type` and whose quotes are text."""
+    return next(tables(file, named, delimiter=delimiter, typed=typed, whole=True))
+
+
+def tables(
+    file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False, whole: bool = False
+) -> Iterator[RawTable]:
+    """Yield what `read` returns in tables of a few megabytes each, which share their `bad`; or as a `whole`."""
     delimiter = file.options.delimiter or (delimiter if typed else _detect_delimiter(file, delimiter))
     replaced = _replaced(delimiter)
     quoted = not typed and not replaced
@@ -65,59 +72,63 @@ def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, type
         bad.records.append(row.number - 1 - has_header)
         return "skip"
 
-    skip = file.options.on_bad_row == "skip"
-    with file.open(replaced) as stream:
-        try:
-            table = pyarrow.csv.read_csv(
-                stream,
-                # Rows are numbered only where one thread reads them.
-                pyarrow.csv.ReadOptions(
-                    block_size=BLOCK_BYTES,
-                    column_names=positions,
-                    skip_rows_after_names=int(has_header),
-                    use_threads=not skip,
-                ),
-                pyarrow.csv.ParseOptions(
-                    delimiter=UNIT_SEPARATOR if replaced else delimiter,
-                    quote_char='"' if quoted else False,
-                    newlines_in_values=quoted,
-                    invalid_row_handler=leave_out if skip else None,
-                ),
-                pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(kinds) or positions[:1]),
-            )
-        except pa.ArrowInvalid as problem:
-            raise _explained(file, records, delimiter, len(names), problem) from None
-    if quoted and file.survey.quotes % 2:
-        for _record in records(strict=True):  # refuses a quote that is never closed
-            pass
-    if not table.num_rows:
-        raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
-
     def record_of(row: int) -> int:
         for record in bad.records:  # in ascending order
             row += record <= row
         return row
 
-    def locate(row: int) -> str:
-        line, _cells = next(islice(records(), record_of(row) + has_header, None))
+    def locate(begin: int, row: int) -> str:
+        line, _cells = next(islice(records(), record_of(begin + row) + has_header, None))
         return f"line {line}"
 
-    again = _repeated_header(table, dict(zip(positions, names, strict=True))) if has_header and kinds else []
-    if again:
-        found = f"{locate(again[0])} repeats the header, as where files were joined"
+    def without_headers(table: pa.Table, begin: int) -> pa.Table:
+        again = _repeated_header(table, dict(zip(positions, names, strict=True))) if has_header and kinds else []
+        if not again:
+            return table
+        found = f"{locate(begin, again[0])} repeats the header, as where files were joined"
         if not skip:
-            drop = "drop such lines, or leave them out with --on-bad-row skip"
-            raise DataError(f"{file.name}: {found} ({len(again):,} such rows); {drop}")
+            raise DataError(f"{file.name}: {found}; drop such lines, or leave them out with --on-bad-row skip")
         bad.add("that repeat the header", f"{file.name} {found}", len(again))
+        bad.records = sorted([*bad.records, *(record_of(begin + row) for row in again)])
         kept = np.ones(table.num_rows, bool)
         kept[again] = False
-        bad.records = sorted([*bad.records, *map(record_of, again)])
-        values = table.schema.types
-        plain = pa.schema([(name, pa.string()) for name in table.column_names])
         # Encoded anew: a name that is no value any more would make all values strings.
-        table = table.filter(pa.array(kept)).cast(plain).cast(pa.schema(zip(table.column_names, values, strict=True)))
-    table = with_unread(table, positions).rename_columns(names)
-    return RawTable(table, file.name, locate, is_text=True, has_header=has_header, options=file.options, bad=bad)
+        plain = pa.schema([(name, pa.string()) for name in table.column_names])
+        return table.filter(pa.array(kept)).cast(plain).cast(table.schema)
+
+    if quoted and file.survey.quotes % 2:
+        for _record in records(strict=True):  # refuses a quote that is never closed
+            pass
+    skip, rows = file.options.on_bad_row == "skip", 0
+    options = (
+        # Rows are numbered only where one thread reads them.
+        pyarrow.csv.ReadOptions(
+            block_size=BLOCK_BYTES,
+            column_names=positions,
+            skip_rows_after_names=int(has_header),
+            use_threads=not skip,
+        ),
+        pyarrow.csv.ParseOptions(
+            delimiter=UNIT_SEPARATOR if replaced else delimiter,
+            quote_char='"' if quoted else False,
+            newlines_in_values=quoted,
+            invalid_row_handler=leave_out if skip else None,
+        ),
+        pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(kinds) or positions[:1]),
+    )
+    with file.open(replaced) as stream:
+        try:
+            blocks = [pyarrow.csv.read_csv(stream, *options)] if whole else pyarrow.csv.open_csv(stream, *options)
+            for block in blocks:
+                part = without_headers(pa.table(block), rows)
+                if part.num_rows:
+                    table = with_unread(part, positions).rename_columns(names)
+                    yield RawTable(table, file.name, partial(locate, rows), True, has_header, file.options, bad)
+                    rows += part.num_rows
+        except pa.ArrowInvalid as problem:
+            raise _explained(file, records, delimiter, len(names), problem) from None
+    if not rows:
+        raise DataError(f"{file.name} has no row with {len(names)} fields; state what separates them with --delimiter")
 
 
 def _repeated_header(table: pa.Table, names: dict[str, str]) -> list[int]:
@@ -211,9 +222,9 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
         return True
     if any(cell in KNOWN_NAMES[role] for cell in first for role in ("user", "item")):
         return True
-    if any(map(_is_number, first)) or any(name.isdecimal() for name in named or ()):
+    if any(map(is_number, first)) or any(name.isdecimal() for name in named or ()):
         return False
-    if len(rows) > 1 and any(map(_is_number, rows[1])):
+    if len(rows) > 1 and any(map(is_number, rows[1])):
         return True  # words above numbers
     if first[0].startswith("{"):
         raise DataError(f"{file.name} holds JSON; say so with --format jsonl")
@@ -226,7 +237,8 @@ def _has_header(file: InputFile, rows: list[list[str]], named: Collection[str] |
     )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether text is written as a number."""
     try:
         float(text)
     except ValueError:

@@ -173,5 +173,5 @@ def _with_titles(raw: RawTable, names: Mapping[str, str], layout: Layout, path: 
 
 
 def _set_column(table: pa.Table, titles: pa.Array | pa.ChunkedArray) -> pa.Table:
-    kept = [name for name in table.column_names if name != "title"]
+    kept = [place for place, name in enumerate(table.column_names) if name != "title"]  # of which some may be empty
     return table.select(kept).append_column("title", titles.dictionary_encode())

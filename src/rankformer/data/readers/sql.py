@@ -74,7 +74,18 @@ def file_of(source: str) -> Path:
 
 
 def read_sql(source: str, options: ReadOptions, named: Collection[str] | None) -> RawTable:
-    """Return what the query of the options selects, or the columns of their table that a log needs.
+    """Return what the query of the options selects, or the columns of their table that a log needs."""
+    rows = collect(sql_batches(source, options, named), redact(source), options)
+    return RawTable(rows, result_name(options), options=options)
+
+
+def result_name(options: ReadOptions) -> str:
+    """Return what to call what a database sent."""
+    return options.table or "the query's result"
+
+
+def sql_batches(source: str, options: ReadOptions, named: Collection[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield what `read_sql` returns in batches, as the database sends them.
 
     Args:
         source: the address, which may hold a password.
@@ -101,10 +112,11 @@ def read_sql(source: str, options: ReadOptions, named: Collection[str] | None) -
         columns = database.columns(query)
         if duplicate := next((column for column in columns if columns.count(column) > 1), None):
             raise DataError(f"the query selects two columns {duplicate!r}; name one of them otherwise with AS")
-        rows = collect(database.batches(query), name, options)
-    if not rows.num_rows:
-        raise DataError(f"{name}: the query selects no rows; expected one row per interaction")
-    return RawTable(rows, options.table or "the query's result", options=options)
+        batches = (batch for batch in database.batches(query) if batch.num_rows)
+        if (first := next(batches, None)) is None:
+            raise DataError(f"{name}: the query selects no rows; expected one row per interaction")
+        yield first
+        yield from batches
 
 
 class _Postgres:

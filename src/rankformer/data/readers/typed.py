@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,8 +18,30 @@ _BATCH = 65_536
 
 def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
     """Return the columns of a Parquet file that a log needs."""
+    with _opened(file, named) as (names, batches):
+        table = collect(batches, file.name, file.options)
+    return RawTable(with_unread(table, names), file.name, options=file.options)
+
+
+def parquet_tables(file: InputFile, named: Collection[str] | None) -> Iterator[RawTable]:
+    """Yield what `read_parquet` returns in tables of a million rows, one after another."""
+    rows = 0
+    with _opened(file, named) as (names, batches):
+        for batch in batches:
+            table = with_unread(pa.table(batch), names)
+            yield RawTable(table, file.name, partial(_row_after, rows), options=file.options)
+            rows += batch.num_rows
+
+
+def _row_after(begin: int, row: int) -> str:
+    return f"row {begin + row + 1}"
+
+
+@contextmanager
+def _opened(file: InputFile, named: Collection[str] | None) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+    """Yield the names of all columns of a Parquet file, and the needed ones in batches."""
     try:
-        with pyarrow.parquet.ParquetFile(file.path) as stored:
+        with pyarrow.parquet.ParquetFile(file.path, pre_buffer=False) as stored:  # or all of it is held at once
             names = stored.schema_arrow.names
             rows = stored.metadata.num_rows
             check_rows(rows, file.name, file.options)  # known before anything is unpacked
@@ -27,17 +51,21 @@ def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
                 raise DataError(
                     f"{file.name} has more than one column {duplicate!r}; rename one of them and write the file again"
                 )
-            if rows:
-                table = collect(stored.iter_batches(_BATCH * 16, columns=needed), file.name, file.options)
+            if rows == 0:
+                raise DataError(f"{file.name} has no rows; expected one row per interaction")
+            names = list(dict.fromkeys(names))
+            # A batch without columns has no rows either, so that without a needed one the first is read.
+            yield names, _checked(stored.iter_batches(_BATCH * 16, columns=needed or names[:1]))
     except (pa.ArrowException, OSError, ValueError) as problem:
         if isinstance(problem, DataError):
             raise
         raise DataError(f"{file.name} is not a readable Parquet file ({clip(str(problem))}); write it again") from None
-    if rows == 0:
-        raise DataError(f"{file.name} has no rows; expected one row per interaction")
-    if not needed:  # a table without columns has no rows either
-        table = pa.table({name: pa.nulls(rows) for name in dict.fromkeys(names)})
-    return RawTable(with_unread(table, list(dict.fromkeys(names))), file.name, options=file.options)
+
+
+def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        batch.validate(full=True)  # Parquet itself lets through strings that are not UTF-8
+        yield batch
 
 
 def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:

@@ -2,6 +2,8 @@
 
 const CALM = 5_000; // milliseconds between two changes of model that the page follows
 const PATIENCE = 20_000; // milliseconds until a silent service counts as gone
+const MAIN = "v1"; // what the addresses of the model begin with
+const OTHER = "v1/compare"; // and those of the model that it is compared with
 
 /** What went wrong, by status: 0 where there was no answer at all. */
 class ServiceError extends Error {
@@ -27,7 +29,7 @@ const writeJson = (value) =>
 const service = {
   token: null,
   asking: null, // the one open question for a token, shared by all requests that wait for it
-  version: null,
+  versions: {}, // by what the addresses of a model begin with
   followed: 0, // when the last change of model was followed
   onNewVersion: () => {},
 
@@ -37,7 +39,7 @@ const service = {
       const sent = this.token;
       const response = await this.send(path, body, signal);
       if (response.status === 401) await this.needToken(sent);
-      else return this.read(response);
+      else return this.read(response, path.startsWith(`${OTHER}/`) ? OTHER : MAIN);
     }
   },
 
@@ -59,7 +61,7 @@ const service = {
     }
   },
 
-  async read(response) {
+  async read(response, base) {
     let answer = null;
     try {
       answer = readJson(await response.text());
@@ -67,7 +69,7 @@ const service = {
       // Not JSON, or cut off: told apart below.
     }
     if (response.ok && answer !== null) {
-      this.noteVersion(answer.model_version);
+      this.noteVersion(base, answer.model_version);
       return answer;
     }
     const { code = "unreadable", message = "" } = answer?.error ?? {};
@@ -75,12 +77,12 @@ const service = {
     throw new ServiceError(response.status, code, String(message), Number.isFinite(seconds) ? seconds : null);
   },
 
-  noteVersion(version) {
-    if (version === undefined || version === this.version) return;
-    const swapped = this.version !== null;
+  noteVersion(base, version) {
+    if (version === undefined || version === this.versions[base]) return;
+    const swapped = this.versions[base] !== undefined;
     // Behind one name there may for a while be two models: following each answer would never end.
     if (swapped && Date.now() - this.followed < CALM) return;
-    this.version = version;
+    this.versions[base] = version;
     if (!swapped) return;
     this.followed = Date.now();
     this.onNewVersion();

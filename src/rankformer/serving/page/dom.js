@@ -52,7 +52,7 @@ const attributeText = (value) =>
 
 /** Returns the attributes of an item that are known, as one line of small print, or nothing. */
 function attributesElement(item) {
-  const known = Object.entries(item.attributes ?? {}).filter(([, value]) => value !== null);
+  const known = Object.entries(item.attributes ?? {}).filter(([, value]) => value !== null && value.length !== 0);
   if (!known.length) return null;
   return make("span", { class: "attributes" }, known.map(([name, value]) =>
     make("span", { class: "attribute" }, make("span", { class: "attribute-name" }, name), " ",

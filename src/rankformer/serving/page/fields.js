@@ -1,6 +1,6 @@
-// The two search fields.
+// The search fields.
 
-/** Makes the fields live: one chooses a user of the training data, the other picks items for the new user. */
+/** Makes the fields live: one chooses a user of the training data, the others items of a new one and new clicks. */
 function makeFields({ chooseUser, pick }) {
   new Combobox({
     input: byId("user-input"),
@@ -13,14 +13,16 @@ function makeFields({ chooseUser, pick }) {
     choose: (user) => chooseUser(String(user.user_id)),
     submit: chooseUser,
   });
-  new Combobox({
-    input: byId("item-input"),
-    search: searchItems,
-    describe: (item) => [
-      make("span", { class: "what" }, nameElement(item), idElement(item)),
-      make("span", { class: "quiet" }, count(item.count)),
-    ],
-    textOf: (item) => String(item.item_id),
-    choose: pick,
-  });
+  for (const id of ["item-input", "click-input"]) {
+    new Combobox({
+      input: byId(id),
+      search: searchItems,
+      describe: (item) => [
+        make("span", { class: "what" }, nameElement(item), idElement(item)),
+        make("span", { class: "quiet" }, count(item.count)),
+      ],
+      textOf: (item) => String(item.item_id),
+      choose: pick,
+    });
+  }
 }

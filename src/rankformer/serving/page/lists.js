@@ -9,6 +9,18 @@ function fractionsOf(scores) {
   return scores.map((score) => (range > 0 ? (score - lowest) / range : 0));
 }
 
+/** Returns the rank of each entry by its key. */
+const ranksOf = (entries) => new Map(entries.map((entry) => [keyOf(entry.item_id), entry.rank]));
+
+/** Returns in words how two lists differ. */
+function differenceOf(first, second) {
+  const ranks = ranksOf(second);
+  const both = first.filter((entry) => ranks.has(keyOf(entry.item_id)));
+  const same = both.filter((entry) => ranks.get(keyOf(entry.item_id)) === entry.rank);
+  if (same.length === first.length && first.length === second.length) return "Both lists are the same.";
+  return `${both.length} of ${counted(first.length, "item")} in both lists, ${same.length} at the same rank.`;
+}
+
 const topOf = (element) => element.getBoundingClientRect().top;
 
 class RankedList {
@@ -27,9 +39,11 @@ class RankedList {
    * @param seen keys of items to be marked as known to the user.
    * @param pickable whether each row has a plus.
    * @param compare whether to say which items are new or have moved since the last time.
+   * @param beside the entries of another list, to mark what differs from it.
    */
-  show(entries, { seen = new Set(), compare = false, pickable = false } = {}) {
-    const before = compare ? this.ranks : null;
+  show(entries, { seen = new Set(), compare = false, pickable = false, beside = null } = {}) {
+    const before = beside ? ranksOf(beside) : compare ? this.ranks : null;
+    this.unknown = beside ? "only here" : "new";
     const tops = new Map([...this.rows].filter(([, row]) => row.isConnected).map(([key, row]) => [key, topOf(row)]));
     const decimals = decimalsOf(entries.map((entry) => entry.score));
     const fractions = fractionsOf(entries.map((entry) => entry.score));
@@ -38,7 +52,7 @@ class RankedList {
       return this.row(entry, fractions[index], decimals, { known, before, pickable: pickable && !known && !entry.cold });
     });
     this.rows = new Map(entries.map((entry, index) => [keyOf(entry.item_id), rows[index]]));
-    this.ranks = new Map(entries.map((entry) => [keyOf(entry.item_id), entry.rank]));
+    this.ranks = ranksOf(entries);
     this.element.replaceChildren(...rows);
     if (compare && !REDUCED_MOTION.matches) this.animate(tops);
   }
@@ -57,16 +71,16 @@ class RankedList {
         attributesElement(entry)),
       numberElement(entry.score, decimals),
       make("span", { class: "meter", "aria-hidden": "true", variables: { "--fraction": fraction } }));
-    const words = { "aria-label": `Add ${nameOf(entry)} to the new user`, title: "Add to the new user" };
+    const words = { "aria-label": `Add ${nameOf(entry)} to the history`, title: "Add to the history" };
     const plus = pickable && button("+", () => this.onpick(entry), { class: "pick", ...words });
     return make("li", {}, make("div", { class: "row-line" }, row, plus));
   }
 
-  /** Returns how an entry moved since the last time, in words and with an arrow. */
+  /** Returns how an entry moved since the last time, or against the other list, in words and with an arrow. */
   movement(entry, before) {
     if (!before?.size) return null;
     const rank = before.get(keyOf(entry.item_id));
-    if (rank === undefined) return make("span", { class: "moved new" }, "new");
+    if (rank === undefined) return make("span", { class: "moved new" }, this.unknown);
     if (rank === entry.rank) return null;
     const [way, arrow] = rank > entry.rank ? ["up", "▲"] : ["down", "▼"];
     const steps = Math.abs(rank - entry.rank);

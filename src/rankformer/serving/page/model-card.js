@@ -79,6 +79,32 @@ function blendSection({ value, members, refused }) {
     Object.entries(refused).map(([name, reason]) => make("p", { class: "quiet" }, `Left out: ${name} (${reason}).`)));
 }
 
+/** Returns two models side by side: what they are, and their metrics where both were measured alike. */
+function comparisonSection(models) {
+  const [first, second] = models;
+  const alike = ["split_hash", "mask"].every((name) => first.protocol?.[name] === second.protocol?.[name]);
+  const row = (name, values, difference = "") => make("tr", {}, make("th", { scope: "row" }, name),
+    [...values, difference].map((value) => make("td", {}, value)));
+  const metrics = Object.keys(first.metrics ?? {}).filter((name) => name in (second.metrics ?? {})).map((name) => {
+    const values = models.map((model) => model.metrics[name]);
+    return row(name, values.map((value) => numberElement(value, 4)),
+      alike && numberElement(values[1] - values[0], 4, true));
+  });
+  return make("section", {}, make("h2", {}, "Side by side"),
+    make("div", { class: "values" }, make("table", {},
+      make("thead", {}, make("tr", {}, ["", ...models.map((model) => make("bdi", {}, String(model.model))), "difference"]
+        .map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {},
+        row("data", models.map((model) => make("bdi", {}, String(model.data?.name ?? "–")))),
+        row("version", models.map((model) => model.model_version)),
+        row("trained", models.map((model) => dateText(model.created))),
+        ["users", "items", "pairs"].map((name) => row(name === "pairs" ? "interactions" : name,
+          models.map((model) => count(model[name])))),
+        metrics))),
+    metrics.length > 0 && !alike && make("p", { class: "quiet" },
+      "The two were not measured on the same test part: their metrics cannot be compared."));
+}
+
 /** Returns the whole model card as elements. */
 function modelCard(model) {
   const name = model.data?.name ?? model.data?.history ?? "";

@@ -54,7 +54,7 @@ const remark = (text) => make("p", { class: "quiet" }, text);
 
 class Detail {
   /**
-   * @param actions `choose(item, event)`, `close()`, `pick(item)` and `canPick(item)`.
+   * @param actions `choose(item, event)`, `close()`, `pick(item)`, `canPick(item)` and `pickLabel()`.
    */
   constructor(actions) {
     this.actions = actions;
@@ -72,7 +72,7 @@ class Detail {
   }
 
   /** Shows an item: `explain(signal)` asks for its reasons, or is null with the words for why not in `unable`. */
-  show(item, { eyebrow, explain, unable, can }) {
+  show(item, { eyebrow, explain, unable, can, base }) {
     const same = this.key === keyOf(item.item_id);
     this.key = keyOf(item.item_id);
     this.title(item, eyebrow);
@@ -81,7 +81,7 @@ class Detail {
     if (item.cold) this.similar.fill(remark("Nobody has this item yet, so nobody knows what is like it."));
     else if (can.similar) {
       this.similar.load(
-        (signal) => service.ask(path`v1/items/${item.item_id}/similar?k=${SIMILAR}`, { signal }),
+        (signal) => service.ask(base + path`/items/${item.item_id}/similar?k=${SIMILAR}`, { signal }),
         (answer) => this.showSimilar(answer), { keep: same });
     } else this.similar.fill(remark("This method has no item embeddings to compare."));
   }
@@ -93,14 +93,14 @@ class Detail {
 
   title(item, eyebrow) {
     Object.assign(this, { item, eyebrow });
-    const { pick, canPick, close } = this.actions;
+    const { pick, canPick, pickLabel, close } = this.actions;
     const focused = document.activeElement?.id === "detail-name";
     this.head.replaceChildren(
       make("p", { class: "eyebrow" }, make("bdi", {}, eyebrow)),
       make("h2", { id: "detail-name", tabindex: "-1" }, nameElement(item)),
       button("×", close, { class: "close", "aria-label": "Close the details", title: "Close (Esc)" }),
       make("p", { class: "detail-line" }, idElement(item),
-        canPick(item) && button("Add to the new user", () => pick(item), { class: "link" })),
+        canPick(item) && button(pickLabel(), () => pick(item), { class: "link" })),
       ...[attributesElement(item)].filter(Boolean));
     if (focused) byId("detail-name")?.focus();
   }

@@ -1,6 +1,7 @@
 // A user of the training data or a new one: each has a list, and explanations.
 
-const HISTORY = 100; // items of a history that are fetched
+const HISTORY = 100; // items of a history that are fetched to be shown
+const LONGEST_HISTORY = 1000; // items of a history that a list may be asked for
 const SUGGESTIONS = 20;
 const REST = 150; // milliseconds without a change before the new user's list is asked for
 
@@ -40,35 +41,68 @@ const pause = (milliseconds, signal) =>
     signal.addEventListener("abort", () => clearTimeout(timer));
   });
 
-/** Returns a user of the training data. */
-const knownUser = (user) => ({
-  name: user,
-  history: async (signal) => remember(await service.ask(path`v1/users/${user}/history?limit=${HISTORY}`, { signal })),
-  list: async ({ length, seen, where }, signal) => {
-    const filter = where ? path`&where=${where}` : "";
-    const address = path`v1/recommend/${user}?k=${length}&include_seen=${seen}` + filter;
-    const answer = remember(await service.ask(address, { signal }));
-    // An id that nobody has is most likely mistyped: the history route says so.
-    if (answer.fallback) await service.ask(path`v1/users/${user}/history?limit=1`, { signal });
-    return answer;
-  },
-  explain: async (key, signal) => service.ask(path`v1/explain/${user}/${key}`, { signal }),
-});
+/** Returns the filters of a list that were given, as the service expects them. */
+function filtersOf(state) {
+  const parts = (text) => text.split(";").map((part) => part.trim()).filter(Boolean);
+  const given = FILTERS.filter((name) => state[name].trim());
+  return Object.fromEntries(given.map((name) => [name, name === "where" ? state.where : parts(state[name])]));
+}
+
+/** Returns a request for a list by its history, given as keys. */
+async function listByHistory(keys, state, signal, base) {
+  const filters = filtersOf(state);
+  const ids = ["allow", "block"].filter((name) => filters[name]);
+  await resolve([...keys, ...ids.flatMap((name) => filters[name])], signal);
+  const idsOf = (list) => list.map((key) => itemOf(key).item_id);
+  for (const name of ids) filters[name] = idsOf(filters[name]);
+  const body = { history: idsOf(keys), k: state.length, include_seen: state.seen, ...filters };
+  return remember(await service.ask(`${base}/recommend:session`, { body, signal }));
+}
+
+async function explainByHistory(keys, key, signal, base) {
+  await resolve([...keys, key], signal);
+  const body = { history: keys.map((each) => itemOf(each).item_id), item: itemOf(key).item_id };
+  return service.ask(`${base}/explain:session`, { body, signal });
+}
+
+/** Returns a user of the training data, with what they have clicked since. */
+const knownUser = (user, clicks) => {
+  const history = async (signal, limit = HISTORY) =>
+    remember(await service.ask(path`v1/users/${user}/history?limit=${limit}`, { signal }));
+  // With clicks, a list is that of somebody with this whole history.
+  const whole = async (signal) => {
+    const known = (await history(signal, LONGEST_HISTORY)).items.map((item) => keyOf(item.item_id));
+    return [...new Set([...known, ...clicks])].slice(-LONGEST_HISTORY);
+  };
+  return {
+    name: user,
+    history,
+    list: async (state, signal, base = MAIN) => {
+      if (clicks.length) return listByHistory(await whole(signal), state, signal, base);
+      const fields = Object.entries(filtersOf(state)).flatMap(([name, value]) =>
+        [value].flat().map((each) => path`&${name}=${each}`));
+      const address = path`/recommend/${user}?k=${state.length}&include_seen=${state.seen}`;
+      const answer = remember(await service.ask(base + address + fields.join(""), { signal }));
+      // An id that nobody has is most likely mistyped: the history route says so.
+      if (answer.fallback && base === MAIN) await history(signal, 1);
+      return answer;
+    },
+    explain: async (key, signal, base = MAIN) => {
+      if (clicks.length) return explainByHistory(await whole(signal), key, signal, base);
+      return service.ask(base + path`/explain/${user}/${key}`, { signal });
+    },
+  };
+};
 
 /** Returns a new user with these items. */
 const newUser = (picks) => ({
   name: "the new user",
-  list: async ({ length, seen, where }, signal) => {
+  list: async (state, signal, base = MAIN) => {
     await pause(REST, signal);
-    await resolve(picks, signal);
-    const body = { history: picks.map((key) => itemOf(key).item_id), k: length, include_seen: seen };
-    if (where) body.where = where;
-    return remember(await service.ask("v1/recommend:session", { body, signal }));
+    return listByHistory(picks, state, signal, base);
   },
-  explain: async (key, signal) => {
+  explain: async (key, signal, base = MAIN) => {
     await pause(REST, signal);
-    await resolve([...picks, key], signal);
-    const body = { history: picks.map((pick) => itemOf(pick).item_id), item: itemOf(key).item_id };
-    return service.ask("v1/explain:session", { body, signal });
+    return explainByHistory(picks, key, signal, base);
   },
 });
