@@ -127,7 +127,10 @@ def api_page() -> str:
 
 def package_page(name: str) -> str:
     """Return the page of one package, each module a section."""
-    return "\n".join([f"# rankformer.{name}", "", *(f"::: {module}\n" for module in modules(name))])
+    exports = "__all__" in (SOURCE / name / "__init__.py").read_text(encoding="utf-8")  # shown where they are defined
+    first = "    options:\n      members: false\n" if exports else ""
+    package, *others = modules(name)
+    return "\n".join([f"# rankformer.{name}", "", f"::: {package}\n{first}", *(f"::: {each}\n" for each in others)])
 
 
 def cli_page() -> str:
