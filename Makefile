@@ -6,9 +6,9 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT ?= 20000
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
-DOCS   := $(VENV)/.docs-ready
 # Folders under tests/ with a requirements.txt: tested after the others, each in an environment of its own.
 SIDES  := $(patsubst tests/%/requirements.txt,%,$(wildcard tests/*/requirements.txt))
+DOCS   := $(VENV)/.docs-ready
 
 .PHONY: demo test check docs dist bench attack clean
 

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "layers": BASICS | {"graph"},
     "losses": BASICS | {"graph"},
     "scoring": BASICS | {"data", "graph", "layers"},
-    "evaluation": BASICS | {"data", "scoring"},
+    "evaluation": BASICS | {"data", "graph", "scoring"},
     "training": BASICS | {"graph", "initialization", "losses", "scoring"},
     "runs": BASICS | {"data", "graph", "scoring", "evaluation", "training"},
     "models": BASICS | {"graph", "initialization", "layers", "losses", "scoring", "training", "runs"},

@@ -9,7 +9,7 @@ from benchmarks.measure import Result, Unavailable, in_fresh_process, interleave
 from benchmarks.options import Options
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.layers.rank_attention import row_blocks
+from rankformer.graph.row_blocks import row_blocks
 from rankformer.models.registry import model_class
 from rankformer.training.activations import kept_memory
 

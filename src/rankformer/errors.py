@@ -10,7 +10,8 @@
     │   ├── NotSupportedError    something that the method at hand cannot do
     │   ├── RunFolderError       a run folder that is missing, damaged or belongs to something else
     │   └── DownloadError        a file that could not be fetched or is not the one expected
-    └── TrainingError            training could not continue, for example a loss that is not finite (exit code 1)
+    ├── TrainingError            training could not continue, for example a loss that is not finite (exit code 1)
+    └── RankError                another rank of a distributed run has ended or does not answer (exit code 1)
 
 Each message says what was found, what was expected and what to do, in one line. What is only worth knowing is a
 warning: `IgnoredWeightsWarning`.
@@ -59,6 +60,10 @@ class DownloadError(UserError):
 
 class TrainingError(RankformerError):
     """Training could not continue, for example because a loss is not finite."""
+
+
+class RankError(RankformerError):
+    """Another rank of a distributed run has ended, or does not answer in time."""
 
 
 class IgnoredWeightsWarning(UserWarning):

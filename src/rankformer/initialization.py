@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
+from rankformer.graph.random_rows import drawn_rows
 from rankformer.graph.sparse_ops import bag_sum
 
 # Chosen on the validation parts of ali-display and epinions together (experiments/LOG.md).
@@ -55,6 +56,21 @@ def random_table(
     return torch.randn(num_users + num_items, dim, generator=seeded) * 0.1
 
 
+def random_rows(graph: BipartiteGraph, kind: str, dim: int, seed: int) -> Tensor:
+    """Return the rows of a rank's graph out of the table that `random_table` draws from a seed, in bounded memory."""
+    generator, (users, items) = torch.Generator().manual_seed(seed), graph.node_ranges
+    n, m = graph.all_users, graph.num_items
+    if kind == "xavier-uniform":
+        a, b = (math.sqrt(6 / (count + dim)) for count in (n, m))
+        first = drawn_rows(n, dim, [users], lambda block: block.uniform_(-a, a, generator=generator))
+        second = drawn_rows(m, dim, [(0, m)], lambda block: block.uniform_(-b, b, generator=generator))
+        return torch.cat([first, second])
+    if kind == "xavier-normal":
+        std = math.sqrt(2 / (n + m + dim))
+        return drawn_rows(n + m, dim, [users, items], lambda block: block.normal_(0, std, generator=generator))
+    return drawn_rows(n + m, dim, [users, items], lambda block: block.normal_(generator=generator)) * 0.1
+
+
 def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scale: float = 0.1) -> None:
     """Set a random table, in place, to what `kind` makes of the training interactions; random kinds stay as drawn.
 
@@ -70,8 +86,9 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
             table.copy_(spectral_table(graph, table.shape[1], seed))
         elif kind == "least-squares":
             factors = least_squares_factors(graph, table.shape[1], seed, **LEAST_SQUARES)
-            for side in (factors[: graph.num_users], factors[graph.num_users :]):
-                side /= side.square().mean().sqrt().clamp(min=1e-12)
+            users, items = factors[: graph.num_users], factors[graph.num_users :]
+            users /= users_mean(graph, users.square()).sqrt().clamp(min=1e-12)
+            items /= items.square().mean().sqrt().clamp(min=1e-12)
             # Factors of small separate parts of the graph shrink to 0; these nodes stay random.
             found = torch.linalg.vector_norm(factors, dim=1) > 1e-3
             table[found] = factors[found].to(table.device)
@@ -105,10 +122,10 @@ def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1)
     Found by block power iteration from seeded vectors, Q_u <- orth(A Q_i), Q_i <- A^T Q_u, and a thin SVD of the last
     Q_i = U S V^T: items U, users Q_u V. Columns beyond the rank of A are random.
     """
-    n, m, edges = graph.num_users, graph.num_items, graph.num_edges
+    n, m, edges, users = graph.num_users, graph.num_items, graph.num_edges, graph.all_users
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(n + m, dim, generator=generator) * std
-    columns = min(dim + _OVERSAMPLE, n, m)
+    table = drawn_rows(users + m, dim, graph.node_ranges, lambda block: block.normal_(generator=generator)) * std
+    columns = min(dim + _OVERSAMPLE, users, m)
     shrink = graph.divisor.rsqrt().float()
     weights = shrink[graph.owners] * shrink[graph.neighbours]  # (2E,)
     weights = weights if graph.weights is None else weights * graph.weights
@@ -116,10 +133,31 @@ def spectral_table(graph: BipartiteGraph, dim: int, seed: int, std: float = 0.1)
     q_items = torch.randn(m, columns, generator=generator).to(graph.device)
     for _ in range(_POWER_ITERATIONS):
         q_items = torch.linalg.qr(q_items).Q
-        q_users = torch.linalg.qr(bag_sum(item_nodes, q_items, graph.ptr[: n + 1], weights[:edges])).Q
+        q_users = _orthonormal(graph, bag_sum(item_nodes, q_items, graph.ptr[: n + 1], weights[:edges]))
         q_items = bag_sum(graph.neighbours[edges:], q_users, item_ptr, weights[edges:])
+        graph.ranks.sum_(q_items)
     left, _, right = torch.linalg.svd(q_items, full_matrices=False)
     found = min(dim, columns)
-    table[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(n))
+    table[:n, :found] = (q_users @ right.T[:, :found]).cpu() * (std * math.sqrt(users))
     table[n:, :found] = left[:, :found].cpu() * (std * math.sqrt(m))
     return table
+
+
+def users_mean(graph: BipartiteGraph, values: Tensor) -> Tensor:
+    """Return the mean of values of the users, (n, d), over the users of all ranks."""
+    if graph.ranks.alone:
+        return values.mean()
+    total = values.sum()
+    graph.ranks.sum_(total)
+    return total / (graph.all_users * values.shape[1])
+
+
+def _orthonormal(graph: BipartiteGraph, rows: Tensor) -> Tensor:
+    """Return Q of the QR decomposition of rows of users, (n, c), over the users of all ranks."""
+    q: Tensor
+    q, r = torch.linalg.qr(rows)
+    if graph.ranks.alone:
+        return q
+    first, _ = graph.ranks.before(len(r))
+    joint: Tensor = torch.linalg.qr(torch.from_numpy(graph.ranks.joined(r.cpu().numpy())).to(rows.device)).Q
+    return q @ joint[first : first + len(r)]

@@ -30,7 +30,11 @@ def their_numpy(monkeypatch):
 
 @pytest.fixture(scope="module")
 def data_path(tmp_path_factory):
-    """A log of 150 users in RecBole's format; some interactions twice."""
+    """A log of 150 users in RecBole's format, each interaction once.
+
+    Of a duplicate whose copies fall into different parts RecBole lists the test item although it is in training; here
+    lists leave out what was trained on.
+    """
     folder = tmp_path_factory.mktemp("recbole") / "shop"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -38,7 +42,6 @@ def data_path(tmp_path_factory):
     for user in range(150):
         items = {int(item) for item in (rng.integers(0, 60, 14) * (1 + user % 3)) % 80}
         lines += [f"u{user}\ti{item}\t{rng.integers(1, 6)}\t{rng.integers(10**6)}" for item in items]
-    lines += lines[5:200:7]
     rng.shuffle(lines[1:])
     (folder / "shop.inter").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(folder.parent)

@@ -10,7 +10,7 @@ from rankformer.errors import ConfigError, DataError
 from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.seen_items import SeenItems
-from rankformer.scoring.top_k import top_k, top_k_reference
+from rankformer.scoring.top_k import TopK, merge_top_k, top_k, top_k_reference
 
 
 class TableScorer(ScoreMatrix):
@@ -183,3 +183,19 @@ def test_wrong_arguments_are_refused_with_a_reason():
         top_k(scorer, users, 2, seen=SeenItems.from_pairs(users.numpy(), users.numpy(), 3, 8))
     with pytest.raises(DataError, match="outside the 2 users"):
         top_k(scorer, users, 2, seen=SeenItems.from_pairs(np.array([0]), np.array([0]), 2, 9))
+
+
+@pytest.mark.parametrize("k", [1, 4, 30])
+def test_the_best_of_the_best_of_each_set_of_items_are_the_best_of_all(k):
+    """Two stages: items in three sets, of which one has fewer than k; equal scores across sets go by index."""
+    generator = torch.Generator().manual_seed(k)
+    users, items = (torch.randint(-2, 3, (count, 3), generator=generator).float() for count in (20, 50))
+    bounds = [(0, 20), (20, 47), (47, 50)]
+    rows = torch.arange(20)
+    found = []
+    for first, last in bounds:
+        part = top_k(Embeddings(users, items[first:last]), rows, k)
+        found.append(TopK(torch.where(part.items >= 0, part.items + first, -1), part.scores))
+    merged, wanted = merge_top_k(found, k), top_k_reference(Embeddings(users, items), rows, k)
+    assert torch.equal(merged.items, wanted.items)
+    assert torch.equal(merged.scores, wanted.scores)

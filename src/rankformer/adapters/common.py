@@ -47,7 +47,7 @@ def described(source: str | Model, settings: Mapping[str, Any]) -> dict[str, Any
 def log_of(matrix: Any, user_ids: Iterable[Any], item_ids: Iterable[Any], *, weighted: bool = True) -> Interactions:
     """Return the entries of a sparse matrix of users by items; they are weights unless all are 1, or not `weighted`."""
     log = Interactions.from_csr(matrix, list(user_ids), list(item_ids))
-    return log if weighted and (log.weights != 1).any() else replace(log, weights=None)
+    return log if weighted and log.weights is not None and (log.weights != 1).any() else replace(log, weights=None)
 
 
 def scores_of(recommender: Recommender, users: Indices) -> Scores:

@@ -71,7 +71,7 @@ class RankformerRecommender(RecommenderBase):
             lists, _ = recommender.rank_histories(histories, options)
         else:
             seen = SeenItems.from_pairs(users[liked.row], liked.col, *sizes)
-            lists = recommender.rank(users, options, seen=seen)
+            lists = recommender.rank(users.tolist(), options, seen=seen)
         found = zip(lists.items.numpy(), lists.scores.float().numpy(), strict=True)
         return _shaped(userid, list(found), N if items is None else min(N, len(items)))
 
@@ -111,11 +111,11 @@ class RankformerRecommender(RecommenderBase):
     def _options(self, size: int, items: Any, filter_items: Any, include_seen: bool = True) -> RankingOptions:
         if items is not None and filter_items is not None:
             raise ValueError("Can't set both items and filter_items")
-        listed = [None if each is None else tuple(int(item) for item in each) for each in (items, filter_items)]
-        for item in (listed[0] or ()) + (listed[1] or ()):
+        allow, block = (None if each is None else tuple(int(item) for item in each) for each in (items, filter_items))
+        for item in (allow or ()) + (block or ()):
             if not 0 <= item < len(self.model.recommender.item_ids):
                 raise IndexError(f"item {item} is not in the model")
-        return RankingOptions(size, include_seen, *listed)
+        return RankingOptions(size, include_seen, allow, block)
 
 
 def _shaped(asked: Any, found: list[tuple[Any, Any]], size: int) -> Answer:

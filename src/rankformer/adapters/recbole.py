@@ -107,8 +107,8 @@ def run_recbole(
         if given is not None and given != value:
             raise ConfigError(f"{name}={config[name]!r} has no counterpart here; expected {value!r}")
     known = {**DEFAULTS, **config}
-    parts = load_parts(known, names["dataset"])
-    fitted = make_model(names["model"], config, known).fit(parts.train, parts.valid, verbose=False)
+    parts = load_parts(known, str(names["dataset"]))
+    fitted = make_model(str(names["model"]), config, known).fit(parts.train, parts.valid, verbose=False)
     wanted = {
         f"{each.lower()}@{k}": f"{_metric(each)}@{k}" for each in _list(known["metrics"]) for k in _list(known["topk"])
     }

@@ -69,7 +69,7 @@ class RankformerModel(FixedColdRecoModelMixin, ModelBase[RankformerModelConfig])
         known = (users >= 0)[matrix.row] & (items >= 0)
         sizes = len(recommender.user_ids), len(recommender.item_ids)
         seen = SeenItems.from_pairs(users[matrix.row[known]], items[known], *sizes)
-        found = [_flat(user_ids[users >= 0], recommender.rank(users[users >= 0], options, seen=seen), numbers)]
+        found = [_flat(user_ids[users >= 0], recommender.rank(users[users >= 0].tolist(), options, seen=seen), numbers)]
         for row in np.flatnonzero(users < 0):  # whom the model does not know, by what the dataset says of them
             history = items[(matrix.row == row) & (items >= 0)]
             if recommender.can_fold_in:
@@ -79,7 +79,8 @@ class RankformerModel(FixedColdRecoModelMixin, ModelBase[RankformerModelConfig])
                     [-1], replace(options, block=tuple(history.tolist()) if filter_viewed else None)
                 )
             found.append(_flat(user_ids[[row]], lists, numbers))
-        return self._concat_reco(found)
+        joined: tuple[Indices, Indices, Scores] = self._concat_reco(found)
+        return joined
 
     def _get_cold_reco(self, dataset: Dataset, k: int, sorted_item_ids_to_recommend: Any) -> tuple[Indices, Scores]:
         lists = self.model.recommender.rank([-1], self._options(dataset, k, sorted_item_ids_to_recommend))

@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from rankformer.adapters.common import new_model, scores_of
 from rankformer.data.interactions import Interactions
-from rankformer.errors import DataError
+from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Model
+from rankformer.models.registry import model_class
 from rankformer.scoring.recommendations import Recommendations
 
 _OWN = ("model", "score_metric")  # arguments that are not settings of the model
@@ -43,9 +44,15 @@ class RankformerEstimator(BaseEstimator):
         return {**{name: getattr(self, name) for name in _OWN}, **self._settings}
 
     def set_params(self, **params: Any) -> "RankformerEstimator":
-        """Change some arguments; a wrong one raises a ValueError of one line."""
+        """Change some arguments; an unknown one raises a ValueError of one line, a wrong value does so in `fit`."""
         own = {name: params.pop(name) for name in _OWN if name in params}
-        new_model(own.get("model", self.model), {**self._settings, **params})
+        model = own.get("model", self.model)
+        if params and isinstance(model, str | Model):
+            kind = model_class(model) if isinstance(model, str) else type(model)
+            for name in params.keys() - kind.settings_class.model_fields.keys():
+                raise ConfigError(
+                    f"unknown setting {name!r}; {kind.name} has {', '.join(kind.settings_class.model_fields)}"
+                )
         for name, value in own.items():
             setattr(self, name, value)
         self._settings = {**self._settings, **params}

@@ -9,6 +9,7 @@ from rankformer.cli.data_options import data_source, takes_data_options
 from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_warning
 from rankformer.cli.progress import busy
+from rankformer.cli.ranks import TimeoutOption, on_ranks
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def evaluate(
     metrics: Annotated[str, option("NAMES", "What to measure, with commas.")] = "ndcg@20,recall@20,recall_capped@20",
     per_user: Annotated[Path | None, option("FILE", "Also write each user's values to a csv or parquet file.")] = None,
     threads: ThreadsOption = None,
+    rank_timeout: TimeoutOption = 600,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -46,7 +48,8 @@ def evaluate(
 
     recall divides by the user's test items, recall_capped by at most K of them (as the paper does). Files that changed
     since the training are refused; --data measures on them as they are: a file is the test part, unless --split or
-    --parts divides it. Of a run that was refitted the lists from before are measured, which the run keeps.
+    --parts divides it. Of a run that was refitted the lists from before are measured, which the run keeps. Under
+    torchrun the ranks share the users, and the first shows the result.
 
     Examples:
         rankformer evaluate runs/demo
@@ -64,33 +67,36 @@ def evaluate(
     wanted = [str(metric) for metric in parse_metrics(metrics)]
     if per_user is not None:
         check_writable(per_user)
-    loaded = load(run)
-    if data is None and loaded.update:
-        raise ConfigError(f"{run} was updated and has learned its test part; name newer interactions with --data")
-    if data is None and loaded.refit:
-        if mask != loaded.protocol.get("mask", mask):
-            raise ConfigError(f"{run} was refitted and keeps the lists of mask={loaded.protocol['mask']}, not {mask}")
-        with busy("evaluating"):
-            result = loaded.evaluate_again(wanted)
-        if not json:
-            show_note(f"{run} was refitted on the whole log; these are the metrics of the model before that")
-    else:
-        parts = _parts_of(run, loaded, data, options)
-        said: dict[str, Any] = {"valid": parts.valid, "mask": mask, "seed": loaded.seed}
-        with busy("evaluating"):
-            result = measure(loaded.recommender, parts.test, metrics=wanted, **said)
-        masked, size = result.protocol.test_interactions_masked, result.protocol.test_interactions
-        if data is not None and masked:
-            show_warning(f"{masked:,} of {size:,} test interactions are left out of lists by mask={mask}: never hit")
-    if per_user is not None:
-        write_table(pa.table({"user_id": result.user_ids, **result.per_user}), per_user)
-    if json:
-        show_json(result.to_dict())
-        return
-    show_metrics("value", result.metrics, result.warm_metrics)
-    show(f"protocol: {result.protocol.line()}")
-    if per_user is not None:
-        show(f"wrote the values of {len(result.users):,} users to {per_user}")
+    with on_ranks(rank_timeout) as ranks:
+        loaded = load(run)
+        if data is None and loaded.update:
+            raise ConfigError(f"{run} was updated and has learned its test part; name newer interactions with --data")
+        if data is None and loaded.refit:
+            if mask != loaded.protocol.get("mask", mask):
+                kept = loaded.protocol["mask"]
+                raise ConfigError(f"{run} was refitted and keeps the lists of mask={kept}, not {mask}")
+            with busy("evaluating"):
+                result = loaded.evaluate_again(wanted)
+            if not json:
+                show_note(f"{run} was refitted on the whole log; these are the metrics of the model before that")
+        else:
+            parts = _parts_of(run, loaded, data, options)
+            said: dict[str, Any] = {"valid": parts.valid, "mask": mask, "seed": loaded.seed}
+            with busy("evaluating"):
+                result = measure(loaded.recommender, parts.test, metrics=wanted, **said)
+            masked, size = result.protocol.test_interactions_masked, result.protocol.test_interactions
+            if data is not None and masked:
+                found = f"{masked:,} of {size:,} test interactions"
+                show_warning(f"{found} are left out of lists by mask={mask}: never hit")
+        if per_user is not None and ranks.rank == 0:
+            write_table(pa.table({"user_id": result.user_ids, **result.per_user}), per_user)
+        if json:
+            show_json(result.to_dict())
+            return
+        show_metrics("value", result.metrics, result.warm_metrics)
+        show(f"protocol: {result.protocol.line()}")
+        if per_user is not None:
+            show(f"wrote the values of {len(result.users):,} users to {per_user}")
 
 
 def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any]) -> "Parts":

@@ -27,6 +27,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 import typer
 
+from rankformer.cli import ranks
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import add_command, option, show_note, show_warning
 from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
@@ -96,6 +97,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     end = words.index("--") if "--" in words else len(words)  # after which --debug is a plain word
     debug = "--debug" in words[:end]
     arguments = [word for word in words[:end] if word != "--debug"] + words[end:]
+    ranks.command_line[:] = arguments
+    ended = ranks.ended_before()
+    if ended is not None:
+        return ended
     for stream in (sys.stdout, sys.stderr):
         # A title that the terminal's encoding lacks is shown as \u1234 rather than stopping the command.
         if isinstance(stream, io.TextIOWrapper):
@@ -153,9 +158,12 @@ def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
     if isinstance(problem, Interrupted | KeyboardInterrupt | typer.Abort):
         show_note(str(problem) or "interrupted", "stopped", "bold red")
         return 130
-    show_note(_error_line(problem, arguments), "error", "bold red")
     of_the_user = isinstance(problem, OSError) and problem.errno in FOR_THE_USER
-    return 2 if of_the_user or isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
+    code = 2 if of_the_user or isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
+    line = _error_line(problem, arguments)
+    if not ranks.leave_to_parent(problem, line, code):
+        show_note(line, "error", "bold red")
+    return code
 
 
 def _error_line(problem: BaseException, arguments: list[str]) -> str:

@@ -9,6 +9,7 @@ from rankformer.cli.item_options import apply_filters, takes_filters
 from rankformer.cli.model_options import ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import busy
+from rankformer.cli.ranks import TimeoutOption, is_rank, on_ranks
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def recommend(
     table: Annotated[str | None, option("NAME", "Table for --to, made if missing.")] = None,
     overwrite: Annotated[bool, option("", "Replace the rows of the table.", "--overwrite")] = False,
     threads: ThreadsOption = None,
+    rank_timeout: TimeoutOption = 600,
     json: JsonFlag = False,
     *,
     filters: dict[str, Any],
@@ -53,7 +55,8 @@ def recommend(
     is known of that user. Ids are those of the training data, whatever their type; within --history a comma that
     belongs to an id is doubled. A user without an interaction that the model was fitted on gets the most popular items,
     and a note says so; so does an unknown one with --fallback popularity.
-    Runs that were trained with --items show and filter by the attributes of items.
+    Runs that were trained with --items show and filter by the attributes of items. Under torchrun, --all --out DIR
+    shares the users among the ranks: each writes a Parquet file, and manifest.json lists them with their checksums.
 
     Examples:
         rankformer recommend runs/demo --user mira-001 --user otto-002 -k 5
@@ -65,6 +68,7 @@ def recommend(
         rankformer recommend runs/demo --all --to postgresql://shop@db/shop --table lists --overwrite
     """
     from rankformer.data.writers import check_writable, write_table
+    from rankformer.runs.list_parts import write_parts
 
     extend = bool(user and history) and users is None and not everyone
     if extend and (len(user or ()) > 1 or len(history or ()) > 1):
@@ -73,7 +77,10 @@ def recommend(
         raise ConfigError(
             "say for whom in exactly one way: --user ID (may be repeated), --history ID,ID, --users FILE or --all"
         )
-    if out is not None:
+    if is_rank():
+        if not everyone or out is None or out.suffix:
+            raise ConfigError("several ranks write the lists of --all to a folder; use --all --out DIR")
+    elif out is not None:
         check_writable(out)
     if (to is None) != (table is None) or (to is not None and out is not None) or (overwrite and to is None):
         raise ConfigError("--to URL and --table NAME belong together, without --out; --overwrite is for them only")
@@ -82,6 +89,12 @@ def recommend(
 
         check_target(to, table or "")
     recommender, wanted = apply_filters(load(run).recommender, filters)
+    if is_rank() and out is not None:
+        how: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
+        with on_ranks(rank_timeout) as ranks:
+            rows = write_parts(recommender, out, k, ranks, **how)
+            show(f"wrote {rows:,} rows to {ranks.size} files in {out}")
+        return
     asked: list[Any]
     with busy("ranking"):
         if history:

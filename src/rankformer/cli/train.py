@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,16 @@ from rankformer.cli.model_options import (
 )
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_note, show_table, show_warning
 from rankformer.cli.progress import busy, progress_of
+from rankformer.cli.ranks import (
+    RanksOption,
+    RestartsOption,
+    TimeoutOption,
+    WireOption,
+    is_rank,
+    on_ranks,
+    start_ranks,
+    was_restarted,
+)
 from rankformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,6 +62,10 @@ def train(
     ] = None,
     track: TrackOption = None,
     callback: CallbackOption = None,
+    ranks: RanksOption = None,
+    max_restarts: RestartsOption = 3,
+    rank_timeout: TimeoutOption = 600,
+    wire: WireOption = "float32",
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -60,7 +75,8 @@ def train(
     Hyperparameters are the method's defaults, changed by --config, changed by --set. The best epoch is chosen on the
     validation part; the test part is evaluated once, at the end. From one log, the model that is saved is then fitted
     again on all of it with what was chosen; the metrics stay those of the evaluated one. Lists never hold a known
-    interaction. An interrupted training continues with --resume.
+    interaction. An interrupted training continues with --resume. With --ranks, or under torchrun, several processes
+    share the users; the result is that of one.
 
     Examples:
         rankformer train demo --out runs/demo --model rankformer --epochs 200
@@ -69,11 +85,12 @@ def train(
         rankformer train clicks.csv --out runs/may --split time --test-from 2026-05-01
         rankformer train epinions --out runs/epinions --config my-rankformer.toml
         rankformer train clicks.csv --out runs/clicks --track tensorboard,mlflow
+        rankformer train epinions --out runs/epinions --model rankformer --ranks 2
     """
     from rankformer.data.summary import split_warnings
     from rankformer.evaluation.metrics import parse_metrics
     from rankformer.runs.configuration import read_configuration
-    from rankformer.runs.fitting import note_weights
+    from rankformer.runs.fitting import check_ranks, note_weights
     from rankformer.runs.folder import RunFolder, State
     from rankformer.runs.saved import load_run
     from rankformer.runs.sequence import train_run
@@ -83,37 +100,49 @@ def train(
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite contradict each other; use one of them")
     tracking = tracking_options(track, callback)
+    if ranks is not None and ranks > 1 and not is_rank():
+        start_ranks(ranks, max_restarts)
+        return
     configuration = read_configuration(config)
     source = data_source(data, {**configuration.get("data", {}), **options})
-    folder = RunFolder(out)
-    with folder.lock():
-        state = folder.claim(resume=resume, overwrite=overwrite)
+    folder, again = RunFolder(out), was_restarted()
+    resume, overwrite = resume or again, overwrite and not again
+    with on_ranks(rank_timeout, wire, device) as group, nullcontext() if group.rank else folder.lock():
+        found = State.EMPTY
+        with group.together():
+            if group.rank == 0:
+                found = folder.claim(resume=resume, overwrite=overwrite)
+        state = list(State)[int(group.agreed(list(State).index(found)))]
         short = {"epochs": epochs, "budget": budget}
         changes = [*(assignments or ()), *(f"{name}={value}" for name, value in short.items() if value is not None)]
         learner = build_model(configuration, model, changes, seed, device)
         parse_metrics(getattr(learner.settings, "metric", "ndcg@20"))  # before anything is shown
+        check_ranks(learner, group)
         wants_refit = not source.comes_split if refit is None else refit
-        with busy(f"reading {source.source}"):
-            parts = source.load()
+        with busy(f"reading {source.source}"), group.together():
+            parts = source.load() if group.alone else source.load_block(group.rank, group.size)
             attributes = None if items is None else read_items(items, source.item, source.title)
             if attributes is not None:
                 attributes.align(parts.train.item_ids)  # ids of another kind are reported before the training
+            weights = note_weights(learner, parts.train)
+            warnings = split_warnings(parts) if group.alone else []
         if state is State.FINISHED and resume:
             folder.check_finished(learner, parts, refit)
             if not json:
                 show_note(f"{out} is already finished; nothing was trained")
             _show_run(out, load_run(out).recommender, "already finished", json)
             return
-        weights = note_weights(learner, parts.train)
         if weights is not None and not json:
             show_note(f"{weights} (--weight-column '' reads none)")
-        if overwrite:
+        if overwrite and group.rank == 0:
             folder.clear()
-        warnings = split_warnings(parts)
+        group.barrier()
         for warning in [] if resume else warnings:
             show_warning(warning)
         work, said = folder.training, {"model": learner.name, "data": source.name, "seed": learner.seed}
         said |= {"data_fingerprint": parts.fingerprint, **learner.settings.hyperparameters()}
+        if group.rank:  # the first rank tracks
+            tracking = tracking_options(None, None)
         if resume:
             tracking["earlier"] = lambda: learner.log or read_log(work)
         try:
@@ -128,7 +157,8 @@ def train(
         except KeyboardInterrupt:
             unit = "fit" if hasattr(learner.settings, "members") else "epoch"
             raise Interrupted(_how_to_continue(folder, overwrite, unit)) from None
-    _show_run(out, learner.recommender, "trained", json, warnings)
+        if group.rank == 0:
+            _show_run(out, learner.recommender, "trained", json, warnings)
 
 
 def _how_to_continue(folder: "RunFolder", overwrite: bool, unit: str) -> str:

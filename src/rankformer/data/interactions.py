@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ class Interactions:
         item_titles: a readable title per item, aligned with item_ids (null where unknown), or None.
         name: what to call this data in reports, for example "epinions/train".
         counted_at: when weights that decay with age were counted, in the unit that `times` had; None without decay.
+        block: for a rank's block of users, where it lies in the whole log; None for a log that is the whole.
     """
 
     users: NDArray[np.int32]
@@ -56,6 +58,7 @@ class Interactions:
     labels: Labels | None = None
     half_life: float | None = None
     counted_at: float | None = None
+    block: "Block | None" = None
 
     def __post_init__(self) -> None:
         size = len(self.users)
@@ -259,7 +262,12 @@ class Interactions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, interactions in order, times, weights and half-life: one fingerprint, one log."""
+        """SHA-256 over ids, interactions in order, times, weights and half-life: one fingerprint, one log.
+
+        That of a block is the fingerprint of the whole log.
+        """
+        if self.block is not None:
+            return self.block.fingerprint
         digest = hashlib.sha256()
         digest.update(self.user_ids.fingerprint.encode())
         digest.update(self.item_ids.fingerprint.encode())
@@ -289,6 +297,14 @@ class Interactions:
         """Return the interactions at the given row numbers (or boolean mask), over the same id maps."""
         chosen_columns = {label: column[chosen] for label, column in self._columns().items()}
         return replace(self, **chosen_columns, name=name or self.name)
+
+    def block_of(self, first: int, last: int) -> "Interactions":
+        """Return the interactions of the users from first to before last, over a map of these users alone."""
+        block = Block(first, last - first, self.num_users, self.fingerprint, self.user_ids.fingerprint)
+        aged = replace(self, weights=self.confidence, half_life=None)  # age is counted from the newest of the whole
+        part = aged.rows((self.users >= first) & (self.users < last))
+        ids = IdMap(self.user_ids.ids.slice(first, last - first))
+        return replace(part, users=part.users - np.int32(first), user_ids=ids, block=block)
 
     def keep(self, chosen: NDArray[np.bool_]) -> "Interactions":
         """Return the interactions under a boolean mask, over id maps without the ids that have none left."""
@@ -460,6 +476,17 @@ def _kind(value: Any) -> str:
     return f"{type(value).__module__.split('.')[0]}.{type(value).__name__}".removeprefix("builtins.")
 
 
+class Block(NamedTuple):
+    """Where the interactions of a block of users come from; the users are numbered from 0 within it."""
+
+    first_user: int  # number of its first user in the whole log
+    own_users: int  # how many it has
+    num_users: int  # of the whole log
+    fingerprint: str  # of the whole log
+    user_ids_fingerprint: str  # of all its users' ids
+    log_fingerprint: str = ""  # of the log with all its parts
+
+
 class Parts(NamedTuple):
     """The three parts of a log, over the same id maps."""
 
@@ -480,7 +507,25 @@ class Parts(NamedTuple):
         columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
         labels = np.repeat(np.arange(3, dtype=np.int8), [len(part) for part in self])
         name = self.train.name.removesuffix("/train")
-        return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name)
+        block = self.train.block
+        if block is not None:
+            block = block._replace(fingerprint=block.log_fingerprint)
+        return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name, block=block)
+
+    def block_of(self, rank: int, count: int) -> "Parts":
+        """Return the parts of one of `count` contiguous blocks of users with about as many training interactions.
+
+        Raises:
+            ConfigError: there are fewer users with training interactions than blocks.
+        """
+        ends = np.cumsum(np.bincount(self.train.users, minlength=self.train.num_users))
+        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
+        bounds = [0, *cuts.tolist(), len(ends)]
+        if any(ends[high - 1] <= (ends[low - 1] if low else 0) for low, high in pairwise(bounds)):
+            raise ConfigError(f"{count} ranks: {self.train.name} has too few users to give each some; use fewer ranks")
+        whole = self.whole.fingerprint
+        parts = (part.block_of(bounds[rank], bounds[rank + 1]) for part in self)
+        return Parts(*(replace(part, block=part.block._replace(log_fingerprint=whole)) for part in parts))  # type: ignore[union-attr]
 
     @property
     def fingerprint(self) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions
+from rankformer.data.interactions import Block, Interactions, Parts
 from rankformer.errors import DataError
 from rankformer.files import sha256_of
 
@@ -203,6 +203,19 @@ class ShardedLog:
             self.manifest.name,
             np.repeat(np.arange(3, dtype=np.int8), sizes),
         )
+
+    def load_block(self, number: int) -> Parts:
+        """Return the parts of one shard as a rank's block of users; no file of another shard is read."""
+        shard, (item_ids, titles), manifest = self.read_shard(number), self.item_ids(), self.manifest
+        user_ids, parts = IdMap(shard.user_ids), []
+        for part, columns in shard.parts.items():
+            told = (f"{manifest.fingerprint}/{part}", manifest.fingerprint, manifest.fingerprint)
+            block = Block(shard.first_user, len(shard.user_ids), manifest.num_users, *told)
+            users = (columns["user"] - shard.first_user).astype(np.int32)
+            indices = users, columns["item"].astype(np.int32), user_ids, item_ids
+            more = columns.get("time"), columns.get("weight"), titles, f"{manifest.name}/{part}"
+            parts.append(Interactions(*indices, *more, block=block))
+        return Parts(*parts)
 
     def _read(self, name: str, entry: FileEntry) -> pa.Table:
         path = self.folder / name

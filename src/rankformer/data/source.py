@@ -152,6 +152,15 @@ class DataSource(ReadOptions):
             return log.split(by=self.split, parts=self.parts, seed=self.split_seed, **moment)
         return Parts.of(log, log.labels)
 
+    def load_block(self, rank: int, count: int) -> Parts:
+        """Return the parts of one of `count` blocks of users; of a folder of shards, no other shard is read."""
+        folder = Path(self.source).expanduser()
+        if self.source in DATASETS or not is_sharded(folder):
+            return self.load().block_of(rank, count)
+        changes = ("duplicates", "min_weight", "half_life", "k_core", *SPLIT_SETTINGS, *ROLES)
+        self.refuse("sharded", *changes, *ReadOptions.model_fields)
+        return ShardedLog.open(folder, count).load_block(rank)
+
     def load_as_test(self) -> Parts:
         """Return one log as the test part, beside empty ones."""
         log = self.load_log()

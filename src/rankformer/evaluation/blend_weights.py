@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankformer.evaluation.evaluator import GroundTruth
+from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import BlendScorer, Member
 from rankformer.scoring.seen_items import SeenItems
@@ -47,16 +48,20 @@ class Ballot:
     ideal: Tensor  # (U,) the DCG of a perfect list
 
     @classmethod
-    def of(cls, scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int) -> "Ballot":
-        """Return what the scorers say of the items that the users of `truth` have not `seen`."""
-        users = truth.users
-        most = max(1, min(MOST_USERS, int(MOST_INTERACTIONS / truth.counts.mean())))
-        if len(users) > most:
-            users = np.sort(np.random.default_rng(seed).choice(users, most, replace=False))
+    def of(
+        cls, scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int, ranks: Ranks = ALONE
+    ) -> "Ballot":
+        """Return what the scorers say of the items that the users of `truth` have not `seen`, those of all ranks."""
+        users, (first, total) = truth.users, ranks.before(len(truth.users))
+        most = max(1, min(MOST_USERS, int(MOST_INTERACTIONS / (ranks.total(int(truth.counts.sum()))[0] / total))))
+        if total > most:
+            chosen = np.sort(np.random.default_rng(seed).choice(total, most, replace=False)) - first
+            users = users[chosen[(chosen >= 0) & (chosen < len(users))]]
         rows = max(1, _BLOCK_NUMBERS // (scorers[0].num_items * len(scorers)))
         alone = [BlendScorer((Member.of("", scorer, 1.0),)) for scorer in scorers]
         blocks = [_candidates(alone, users[at : at + rows], seen) for at in range(0, len(users), rows)]
-        width = max(items.shape[1] for items, _ in blocks)
+        blocks.append((torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, len(scorers))))  # where there is none
+        width = int(ranks.joined(np.array([max(items.shape[1] for items, _ in blocks)])).max())
         items = torch.cat([_pad(items, width, -1) for items, _ in blocks])
         scores = torch.cat([_pad(scores, width, -math.inf) for _, scores in blocks])
         relevant = truth.relevant.contains(users[:, None], items.numpy())
@@ -64,7 +69,8 @@ class Ballot:
         discounts = 1 / torch.log2(torch.arange(CUTOFF) + 2.0)
         counts = truth.counts[np.searchsorted(truth.users, users)]
         ideal = torch.cumsum(discounts, 0)[torch.from_numpy(counts).clamp(max=CUTOFF) - 1]
-        return cls(scores, hit_user, hit_column, ideal)
+        found = scores, hit_user + ranks.before(len(users))[0], hit_column, ideal
+        return cls(*(torch.from_numpy(ranks.joined(each.numpy())) for each in found))
 
     def rows(self, chosen: NDArray[np.bool_]) -> "Ballot":
         """Return the ballot of some of the users."""
@@ -112,7 +118,7 @@ class Ballot:
 
 
 def choose_weights(
-    scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int = 0
+    scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int = 0, ranks: Ranks = ALONE
 ) -> tuple[list[float], list[float]]:
     """Return the weight of each scorer, and the validation NDCG of the blend, then of the blend without each scorer.
 
@@ -121,8 +127,9 @@ def choose_weights(
         truth: the validation part.
         seen: what is left out of the lists.
         seed: of the sample of users and of the bags.
+        ranks: who shares the users; each has those of its own scorers.
     """
-    ballot = Ballot.of(scorers, truth, seen, seed)
+    ballot = Ballot.of(scorers, truth, seen, seed, ranks)
     weights = bagged_greedy(ballot, seed)
     values = [ballot.ndcg(weights)]
     for k in range(len(scorers)):
@@ -155,7 +162,8 @@ def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]
         if max(values) < value:
             break
         value, weights = max(values), fewer[int(np.argmax(values))]
-    return weights / weights.sum()
+    scaled: NDArray[np.float64] = weights / weights.sum()
+    return scaled
 
 
 def _candidates(scorers: Sequence[Scorer], users: NDArray[np.int64], seen: SeenItems) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,11 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.metrics import METRICS, Metric, Outcome, parse_metrics
 from rankformer.evaluation.protocol import Protocol, installed_versions
+from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.scoring.html import html_table
 from rankformer.scoring.recommender import RankingOptions, Recommender
 from rankformer.scoring.seen_items import SeenItems
+from rankformer.scoring.top_k import share_of
 
 DEFAULT_METRICS = ("ndcg@20", "recall@20", "recall_capped@20")
 MASKS = ("train", "train+valid", "none", "known")
@@ -97,11 +99,11 @@ class GroundTruth:
         Raises:
             DataError: the part is empty, or not one of its users is in the map.
         """
-        if not len(test):
+        if not len(test) and test.block is None:  # a block may have none where others have some
             raise DataError(f"{test.name} has no interactions; evaluation needs at least one test interaction")
         users, items = translate(test, user_ids, item_ids)
         known = users >= 0
-        if not known.any():
+        if len(test) and not known.any():
             raise DataError(f"not one user of {test.name} is known to the model; are both from one data set?")
         users_unknown = len(np.unique(test.users[~known]))
         interactions_unknown = int((items < 0).sum())
@@ -166,37 +168,40 @@ def evaluate(
     known = truth.users < len(recommender.user_ids)
     users = np.where(known, truth.users, -1)
     masked = 0 if seen is None else int(_is_masked(truth, seen).sum())
-    if masked == len(truth.keys):
+    ranks = ranks_of(recommender.history)
+    masked, size, count = map(int, ranks.total(masked, len(truth.keys), len(users)))
+    if masked == size:
         raise DataError(
             f"every interaction of {test.name} is left out of the lists by mask={mask!r}, so nothing can be hit; "
             "a model that was refitted on the whole log needs newer interactions"
         )
     _, items = translate(learned_from, recommender.user_ids, recommender.item_ids)
-    popularity = np.bincount(items[items >= 0], minlength=len(recommender.item_ids))
+    popularity = item_counts(learned_from, items=items[items >= 0], count=len(recommender.item_ids))
     cutoff, backend = max(metric.cutoff for metric in wanted), "stored lists"
     if lists is None:
         lists, backend = ranked(recommender, users, seen, cutoff)
     elif lists.shape[0] != len(users) or lists.shape[1] < cutoff:
         raise DataError(f"the stored lists have shape {lists.shape}; expected ({len(users)}, {cutoff}) or longer ones")
-    values = measure(lists, truth, popularity, wanted)
+    values = measure(lists, truth, popularity, wanted, ranks)
     per_user = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    warm = known & (trained.counts[users] > 0)
+    warm = ranks.joined(known & (trained.counts[users] > 0))
+    first = 0 if recommender.history.block is None else recommender.history.block.first_user
     return Evaluation(
         metrics={name: float(np.mean(value)) for name, value in values.items()},
         warm_metrics={}
         if warm.all()
         else {name: float(value[warm].mean()) for name, value in per_user.items() if warm.any()},
         per_user=per_user,
-        users=users,
+        users=ranks.joined(users + first),
         user_ids=truth.user_ids,
-        lists=lists[:, :cutoff],
+        lists=ranks.joined(lists[:, :cutoff]),
         protocol=Protocol(
             split=split_name or test.name,
             split_hash=_split_hash(recommender, trained, truth),
             k=tuple(sorted({metric.cutoff for metric in wanted})),
             mask=mask,
-            users=len(truth.users),
-            test_interactions=len(truth.keys),
+            users=count,
+            test_interactions=size,
             users_unknown=truth.users_unknown,
             test_interactions_unknown=truth.interactions_unknown,
             seed=seed,
@@ -213,20 +218,48 @@ def ranked(
 ) -> tuple[NDArray[np.int64], str]:
     """Return the lists (U, cutoff) of user indices without what is `seen`, and the device that scored them."""
     options = RankingOptions(cutoff, include_seen=seen is None)
-    found = recommender.rank(torch.from_numpy(users), options, seen=seen)
+    # Ranks that all have the whole model share the users; where each has a block, these are its own.
+    ranks = Ranks.current if recommender.history.block is None else ALONE
+    mine = users[share_of(recommender.scorer, len(users), ranks)]
+    found = recommender.rank(torch.from_numpy(mine), options, seen=seen)
     missing = cutoff - found.items.shape[1]
-    return np.pad(found.items.cpu().numpy(), ((0, 0), (0, missing)), constant_values=-1), str(found.scores.device)
+    lists = np.pad(found.items.cpu().numpy(), ((0, 0), (0, missing)), constant_values=-1)
+    return ranks.joined(lists), str(found.scores.device)
+
+
+def ranks_of(log: Interactions) -> Ranks:
+    """Return the ranks that hold the blocks of a log; `ALONE` if it is the whole."""
+    return ALONE if log.block is None else Ranks.current
+
+
+def item_counts(
+    log: Interactions,
+    weights: NDArray[Any] | None = None,
+    items: NDArray[Any] | None = None,
+    count: int | None = None,
+) -> NDArray[Any]:
+    """Return the interactions of each item, or their weights, (m,), those of the blocks of all ranks together."""
+    items, count = log.items if items is None else items, log.num_items if count is None else count
+    counts = np.bincount(items, weights, minlength=count)
+    if log.block is not None:
+        ranks_of(log).sum_(torch.from_numpy(counts), exact=True)
+    return counts
 
 
 def measure(
-    lists: NDArray[np.int64], truth: GroundTruth, popularity: NDArray[np.int64], metrics: Sequence[Metric]
+    lists: NDArray[np.int64],
+    truth: GroundTruth,
+    popularity: NDArray[np.int64],
+    metrics: Sequence[Metric],
+    ranks: Ranks = ALONE,
 ) -> dict[str, NDArray[np.float64] | float]:
-    """Return the value of each metric, per user (U,) or one over all lists (U, K).
+    """Return the value of each metric, per user (U,) or one over all lists (U, K), those of all ranks together.
 
     `popularity` (m,) has the training interactions of each item.
     """
     hits = truth.relevant.contains(truth.users[:, None], lists)  # (U, K)
-    outcome = Outcome(hits, lists, truth.counts, truth.distinct, popularity)
+    hits, lists, counts, relevant = map(ranks.joined, (hits, lists, truth.counts, truth.distinct))
+    outcome = Outcome(hits, lists, counts, relevant, popularity)
     return {str(metric): METRICS[metric.name](outcome.at(metric.cutoff)) for metric in metrics}
 
 
@@ -248,12 +281,13 @@ def seen_by(recommender: Recommender, *parts: Interactions) -> SeenItems:
 
 def _split_hash(recommender: Recommender, trained: SeenItems, truth: GroundTruth) -> str:
     """Return 16 hexadecimal digits that two evaluations share when ids, training and test interactions are equal."""
-    digest = hashlib.sha256()
-    digest.update(recommender.user_ids.fingerprint.encode())
+    digest, block, ranks = hashlib.sha256(), recommender.history.block, ranks_of(recommender.history)
+    digest.update((recommender.user_ids.fingerprint if block is None else block.user_ids_fingerprint).encode())
     digest.update(recommender.item_ids.fingerprint.encode())
-    for keys in (trained.keys, truth.keys):
-        digest.update(len(keys).to_bytes(8, "little"))
-        digest.update(keys.astype("<i8", copy=False).tobytes())
+    for keys, columns in ((trained.keys, trained.num_items), (truth.keys, truth.relevant.num_items)):
+        digest.update(ranks.before(len(keys))[1].to_bytes(8, "little"))
+        for part in ranks.in_turn(keys + (0 if block is None else block.first_user * columns)):
+            digest.update(part.astype("<i8", copy=False).tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rankformer.data.interactions import Interactions
 from rankformer.evaluation.blend_weights import choose_weights
-from rankformer.evaluation.evaluator import GroundTruth, measure, ranked
+from rankformer.evaluation.evaluator import GroundTruth, item_counts, measure, ranked, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.recommender import Recommender
@@ -30,17 +30,20 @@ def make_validator(
         DataError: the validation part is empty.
         ConfigError: a metric is unknown.
     """
-    wanted, users = parse_metrics(metric), np.unique(valid.users)
-    if most_users is not None and len(users) > most_users:
-        sample = np.random.default_rng(0).choice(users, most_users, replace=False)
-        valid = valid.rows(np.flatnonzero(np.isin(valid.users, sample)))
+    wanted, users, ranks = parse_metrics(metric), np.unique(valid.users), ranks_of(train)
+    first, total = ranks.before(len(users))
+    if most_users is not None and total > most_users:
+        sample = np.random.default_rng(0).choice(total, most_users, replace=False) - first
+        users = users[sample[(sample >= 0) & (sample < len(users))]]  # those of this rank
+        valid = valid.rows(np.flatnonzero(np.isin(valid.users, users)))
     truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
-    seen, popularity = SeenItems.of(train), np.bincount(train.items, minlength=train.num_items)
+    seen, popularity = SeenItems.of(train), item_counts(train)
+    weighted = item_counts(train, train.weights)
 
     def validate(scorer: Scorer) -> dict[str, float]:
-        recommender = Recommender(scorer, train.user_ids, train.item_ids, train)
+        recommender = Recommender(scorer, train.user_ids, train.item_ids, train, item_counts=weighted)
         lists, _ = ranked(recommender, truth.users, seen, max(metric.cutoff for metric in wanted))
-        values = measure(lists, truth, popularity, wanted)
+        values = measure(lists, truth, popularity, wanted, ranks)
         return {name: float(np.mean(value)) for name, value in values.items()}
 
     return validate
@@ -53,6 +56,6 @@ def make_weigher(
 
     def weigh(scorers: Sequence[Scorer]) -> tuple[list[float], list[float]]:
         truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
-        return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed)
+        return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed, ranks_of(train))
 
     return weigh

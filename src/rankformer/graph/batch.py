@@ -17,6 +17,7 @@ class Batch:
         seed: of the run.
         step: number of this step, from 1; with the seed it decides every random draw of the step.
         nodes: (b,) nodes of the step, in place of edges and negatives, for networks that learn from nodes.
+        total: how many edges the batch has on all ranks; None for B.
     """
 
     edges: Tensor | None
@@ -24,13 +25,16 @@ class Batch:
     seed: int
     step: int
     nodes: Tensor | None = None
+    total: int | None = None
 
     def triples(self, graph: BipartiteGraph) -> "Triples":
         """Return the batch as nodes of users, positives and negatives."""
         if self.edges is None:
-            return Triples(graph.edge_users, graph.edge_items, self.negatives, graph, graph.loss_weights)
+            full = graph.edge_users, graph.edge_items, self.negatives, graph, graph.loss_weights
+            return Triples(*full, total=graph.all_edges)
         weights = None if graph.loss_weights is None else graph.loss_weights[self.edges]
-        return Triples(graph.edge_users[self.edges], graph.edge_items[self.edges], self.negatives, weights=weights)
+        nodes = graph.edge_users[self.edges], graph.edge_items[self.edges], self.negatives
+        return Triples(*nodes, weights=weights, total=self.total)
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Triples:
 
     `graph` is given when the triples are all edges of that graph in user order: losses then avoid B x d gathers.
     `weights` (B,) is what each triple counts in a mean over the batch, 1 on average over all edges; None for 1 each.
+    A mean divides by `size`: the triples of the batch on all ranks.
     """
 
     users: Tensor
@@ -46,6 +51,12 @@ class Triples:
     negatives: Tensor
     graph: BipartiteGraph | None = None
     weights: Tensor | None = None
+    total: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of triples on all ranks."""
+        return len(self) if self.total is None else self.total
 
     def __len__(self) -> int:
         return len(self.users)

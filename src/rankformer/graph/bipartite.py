@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from rankformer.data.cleaning import distinct
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError
+from rankformer.graph.collectives import ALONE, Ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,9 @@ class BipartiteGraph:
         degree: (n+m,) float64 number of edges of each node, d_u then d_i, or the sum of their weights.
         pattern: the (n, n+m) sparse CSR tensor of zeros on the edges, which `edge_dot` fills.
         weights: (2E,) two-way weights of the edges, above 0, or None where each counts 1.
+        ranks: who shares the work. A rank's graph has the users of its block alone, with their edges, and all items;
+            the degree of an item counts the edges of all ranks.
+        whole: where the block lies in the whole; None for a graph that is the whole.
     """
 
     num_users: int
@@ -46,6 +50,8 @@ class BipartiteGraph:
     degree: Tensor
     pattern: Tensor
     weights: Tensor | None = None
+    ranks: Ranks = ALONE
+    whole: "Whole | None" = None
 
     @classmethod
     def from_interactions(
@@ -67,7 +73,16 @@ class BipartiteGraph:
                 "or read no weights (--weight-column '')"
             )
         size = data.num_users, data.num_items
-        return cls.from_pairs(data.users, data.items, *size, weights=weights, device=device, dtype=dtype)
+        graph = cls.from_pairs(data.users, data.items, *size, weights=weights, device=device, dtype=dtype)
+        return graph if data.block is None else graph.joined(Ranks.current)
+
+    def joined(self, ranks: Ranks) -> "BipartiteGraph":
+        """Return the graph of a rank's block of users as part of the whole; each rank calls this with its own."""
+        users, edges = ranks.before(self.num_users), ranks.before(self.num_edges)
+        degree = self.degree.clone()
+        ranks.sum_(degree[self.num_users :], exact=True)
+        total = ranks.total(float(self.degree[: self.num_users].sum()))[0]
+        return replace(self, degree=degree, ranks=ranks, whole=Whole(*users, *edges, total))
 
     @classmethod
     def from_pairs(
@@ -158,7 +173,75 @@ class BipartiteGraph:
     @cached_property
     def loss_weights(self) -> Tensor | None:
         """(E,) what the loss of each edge counts: its weight, scaled to a mean of 1; None without weights."""
-        return None if self.edge_weights is None else self.edge_weights / self.edge_weights.mean()
+        if self.edge_weights is None:
+            return None
+        whole = self.whole
+        mean = self.edge_weights.mean() if whole is None else whole.total_weight / whole.num_edges
+        return self.edge_weights / mean
+
+    @property
+    def all_users(self) -> int:
+        """The number of users of all ranks."""
+        return self.num_users if self.whole is None else self.whole.num_users
+
+    @property
+    def all_edges(self) -> int:
+        """The number of edges of all ranks."""
+        return self.num_edges if self.whole is None else self.whole.num_edges
+
+    @property
+    def node_ranges(self) -> list[tuple[int, int]]:
+        """Where the rows of the users and of the items here lie in a table of all users and items."""
+        first = 0 if self.whole is None else self.whole.first_user
+        return [(first, first + self.num_users), (self.all_users, self.all_users + self.num_items)]
+
+    @property
+    def all_weight(self) -> Tensor | float:
+        """The sum of the weights of the edges of all ranks."""
+        return self.degree[: self.num_users].sum() if self.whole is None else self.whole.total_weight
+
+    @property
+    def own_items(self) -> slice:
+        """The nodes of the items that this rank owns: all of them, alone."""
+        own = self.ranks.slice_of(self.num_items)
+        return slice(self.num_users + own.start, self.num_users + own.stop)
+
+    def own_edges(self, edges: Tensor) -> Tensor:
+        """Return those of the edges, by their numbers in the whole, that are this rank's, by their numbers here."""
+        if self.whole is None:
+            return edges
+        here = edges - self.whole.first_edge
+        return here[(here >= 0) & (here < self.num_edges)]
+
+    def once(self, per_node: Tensor) -> Tensor:
+        """Return values of nodes with 0 at the items that another rank owns: summed over ranks each counts once."""
+        if self.ranks.alone:
+            return per_node
+        own, result = self.own_items, per_node.clone()
+        result[self.num_users : own.start] = 0
+        result[own.stop :] = 0
+        return result
+
+    def whole_gradient(self, gradient: Tensor) -> Tensor:
+        """Return a gradient (n+m, d) whose part at the items is summed over the ranks."""
+        if self.ranks.alone:
+            return gradient
+        result = gradient.clone(memory_format=torch.contiguous_format)
+        self.ranks.sum_(result[self.num_users :])
+        return result
+
+    def own_rows(self, rows: Tensor) -> Tensor:
+        """Return the rows of this rank's users and of the items it owns, out of those of all nodes here."""
+        return rows if self.ranks.alone else torch.cat([rows[: self.num_users], rows[self.own_items]])
+
+    def all_rows(self, own: Tensor) -> Tensor:
+        """Return the rows of all nodes here from `own_rows` of every rank."""
+        if self.ranks.alone:
+            return own
+        rows = own.new_empty(self.num_nodes, *own.shape[1:])
+        rows[: self.num_users], rows[self.own_items] = own[: self.num_users], own[self.num_users :]
+        self.ranks.gather_(rows[self.num_users :])
+        return rows
 
     @property
     def num_nodes(self) -> int:
@@ -177,6 +260,16 @@ class BipartiteGraph:
     def edge_items(self) -> Tensor:
         """(E,) node of each edge's item: n + the item index."""
         return self.neighbours[: self.num_edges]
+
+
+class Whole(NamedTuple):
+    """Where the block of a rank lies in the whole graph."""
+
+    first_user: int  # number of the block's first user
+    num_users: int  # of all ranks
+    first_edge: int  # number of the block's first edge
+    num_edges: int  # of all ranks
+    total_weight: float  # of the edges of all ranks, or their number
 
 
 def csr_pattern(ptr: Tensor, columns: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:

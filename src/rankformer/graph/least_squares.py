@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.random_rows import drawn_rows
 from rankformer.graph.sparse_ops import edge_dot, item_sums, row_dot, side_sums, user_sums
 
 _STEPS = 2  # of conjugate gradients, per half iteration; a third changed no metric
@@ -56,9 +57,10 @@ def least_squares_factors(
     n, m = graph.num_users, graph.num_items
     generator = torch.Generator().manual_seed(seed)
     if start is None:
-        start = torch.randn(graph.num_nodes, dim, generator=generator) * (0.1 / math.sqrt(dim))
+        drawn = drawn_rows(graph.all_users + m, dim, graph.node_ranges, lambda rows: rows.normal_(generator=generator))
+        start = drawn * (0.1 / math.sqrt(dim))
     factors = start.to(graph.device, copy=True)
-    others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), n)])
+    others = torch.cat([graph.degree.new_full((n,), m), graph.degree.new_full((m,), graph.all_users)])
     strength = row_regularization(graph.degree, others, weight, regularization, frequency_exponent).to(factors.dtype)
     turned = torch.eye(dim, dtype=torch.float64, device=graph.device)  # the product of all bases
     for _ in range(iterations):
@@ -85,7 +87,10 @@ def _solve(
     """
     of_users, n, weights = side.start == 0, graph.num_users, graph.edge_weights
     fixed = factors[n:] if of_users else factors[:n]
-    values, basis = torch.linalg.eigh((fixed.T @ fixed).double())
+    gram = fixed.T @ fixed
+    if not of_users:
+        graph.ranks.sum_(gram)
+    values, basis = torch.linalg.eigh(gram.double())
     factors = factors @ basis.to(factors.dtype)  # (n+m, d)
     x, direction = factors[side].clone(), factors[side]  # what stands in these rows is multiplied by A
     diagonal = values.clamp(min=0).to(factors.dtype) + strength  # (rows, d)
@@ -104,6 +109,8 @@ def _solve(
         dots = edge_dot(graph, factors, factors)
         squares = dots.square() if weights is None else dots.square().mul_(weights)
         on_edges = (user_sums if of_users else item_sums)(graph, squares)[:, None]
+        if not of_users:
+            graph.ranks.sum_(on_edges)
         # A row that is solved has no residual left; its step is 0 / 0.
         length = (size / on_edges.mul_(weight - 1).add_(on_diagonal)).nan_to_num_(0.0, 0.0, 0.0)
         x.addcmul_(direction, length)

@@ -73,13 +73,14 @@ class NegativeSampler:
             edges = torch.arange(graph.num_edges, device=graph.device)
         else:
             users, own = users[edges], own[edges]
-        drawn = (random_bits(seed, step, edges) * m) >> 31
+        numbers = edges if graph.whole is None else edges + graph.whole.first_edge  # the same on any number of ranks
+        drawn = (random_bits(seed, step, numbers) * m) >> 31
         keys = users * m + drawn
         suspects = self.table[_slot(keys, self.table.numel().bit_length() - 1)].nonzero().squeeze(1)
         keys = keys[suspects]
         position = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
         touched = suspects[self.pairs[position] == keys]
-        drawn[touched] = self._draw_free(seed, step, edges[touched], users[touched])
+        drawn[touched] = self._draw_free(seed, step, numbers[touched], users[touched])
         return torch.where(drawn >= 0, drawn.int() + graph.num_users, own)
 
     def _draw_free(self, seed: int, step: int, edges: Tensor, users: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ is symmetric), with respect to its weights an `edge_dot`. Neither is known to au
 backward of their own. No function here makes an array of size E x d.
 """
 
+import scipy.sparse
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -43,6 +44,13 @@ def spmm(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
     return bag_sum(graph.neighbours, rows, graph.ptr, weights)
 
 
+def spmm_whole(graph: BipartiteGraph, weights: Tensor, rows: Tensor) -> Tensor:
+    """Return `spmm` with the sums of the items taken over the users of all ranks."""
+    sums = spmm(graph, weights, rows)
+    graph.ranks.sum_(sums[graph.num_users :])
+    return sums
+
+
 def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tensor:
     """Return sum over k in ptr[b]:ptr[b+1] of weights_k rows[indices_k], one row per bag b."""
     # embedding_bag sums each bag in one thread and a fixed order, so results repeat bit for bit. Rows that
@@ -53,12 +61,14 @@ def bag_sum(indices: Tensor, rows: Tensor, ptr: Tensor, weights: Tensor) -> Tens
 
 
 def side_sums(graph: BipartiteGraph, of_users: bool, values: Tensor, rows: Tensor) -> Tensor:
-    """Return the half of `spmm` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
+    """Return the half of `spmm_whole` for the users, (n, d), or the items, (m, d), by edge values (E,)."""
     n, size = graph.num_users, graph.num_edges
     if of_users:
         return bag_sum(graph.neighbours[:size], rows, graph.ptr[: n + 1], values)
     by_item = values.index_select(0, graph.edge_of[size:])
-    return bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    sums = bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    graph.ranks.sum_(sums)
+    return sums
 
 
 def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:
@@ -97,3 +107,17 @@ def row_dot(left: Tensor, right: Tensor, scratch: Tensor | None = None) -> Tenso
     # A product and a matrix-vector product are several times faster than a batched product of single rows.
     product = torch.mul(left, right, out=scratch)
     return product @ product.new_ones(product.shape[1])
+
+
+def group_by_column(ptr: Tensor, columns: Tensor, values: Tensor, num_columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (rows, offsets, values) of a CSR matrix sorted by column, ties in row order: its CSC form."""
+    if columns.device.type == "cpu":
+        # SciPy's conversion is a counting sort, ten times faster than torch's sort here.
+        parts = (values.numpy(), columns.numpy(), ptr.numpy())
+        csc = scipy.sparse.csr_array(parts, shape=(len(ptr) - 1, num_columns)).tocsc()
+        return torch.from_numpy(csc.indices), torch.from_numpy(csc.indptr), torch.from_numpy(csc.data)
+    order = torch.sort(columns, stable=True).indices
+    rows = torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff().long())
+    counts = torch.bincount(columns, minlength=num_columns)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return rows[order].to(ptr.dtype), offsets.to(ptr.dtype), values[order]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import at_neighbours, spmm
+from rankformer.graph.sparse_ops import at_neighbours, spmm, spmm_whole
 
 
 def neighbour_means(graph: BipartiteGraph, z: Tensor) -> Tensor:
@@ -29,11 +29,14 @@ class _NeighbourMeans(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor) -> Tensor:
         ctx.graph = graph
-        return _neighbour_sums(graph, z.detach()).mul_(_inverse_degree(graph, z.dtype))
+        sums = _neighbour_sums(graph, z.detach())
+        graph.ranks.sum_(sums[graph.num_users :])
+        return sums.mul_(_inverse_degree(graph, z.dtype))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, _neighbour_sums(ctx.graph, grads[0] * _inverse_degree(ctx.graph, grads[0].dtype))
+        grad = ctx.graph.whole_gradient(grads[0])
+        return None, _neighbour_sums(ctx.graph, grad * _inverse_degree(ctx.graph, grad.dtype))
 
 
 def _neighbour_sums(graph: BipartiteGraph, rows: Tensor) -> Tensor:
@@ -58,10 +61,10 @@ def light_propagation(graph: BipartiteGraph, z: Tensor, num_layers: int) -> Tens
     def mean_of_powers(rows: Tensor) -> Tensor:
         mean = rows
         for k in range(1, num_layers + 1):
-            mean = spmm(graph, weights, mean).lerp_(rows, 1 / (k + 1))
+            mean = spmm_whole(graph, weights, mean).lerp_(rows, 1 / (k + 1))
         return mean
 
-    return z if num_layers == 0 else _apply_symmetric(mean_of_powers, z)
+    return z if num_layers == 0 else _apply_symmetric(graph, mean_of_powers, z)
 
 
 def self_loop_propagation(graph: BipartiteGraph, rows: Tensor) -> Tensor:
@@ -72,24 +75,25 @@ def self_loop_propagation(graph: BipartiteGraph, rows: Tensor) -> Tensor:
     """
     edges = symmetric_weights(graph, rows.dtype, loops=1)
     loops = (1 / (graph.degree + 1)).to(rows.dtype)[:, None]
-    return _apply_symmetric(lambda x: spmm(graph, edges, x).addcmul_(x, loops), rows)
+    return _apply_symmetric(graph, lambda x: spmm(graph, edges, x).addcmul_(x, loops), rows)
 
 
-def _apply_symmetric(operator: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    return _Symmetric.apply(operator, rows)  # type: ignore[no-any-return, no-untyped-call]
+def _apply_symmetric(graph: BipartiteGraph, operator: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    return _Symmetric.apply(graph, operator, rows)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Symmetric(torch.autograd.Function):
     """A symmetric operator is its own adjoint: backward is forward on the gradient, and nothing is saved."""
 
     @staticmethod
-    def forward(ctx: Any, operator: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        ctx.operator = operator
+    def forward(ctx: Any, graph: BipartiteGraph, operator: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        ctx.graph, ctx.operator = graph, operator
         return operator(rows.detach().contiguous())
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, _apply_symmetric(ctx.operator, grads[0])
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, Tensor]:
+        graph = ctx.graph
+        return None, None, graph.once(_apply_symmetric(graph, ctx.operator, graph.whole_gradient(grads[0])))
 
 
 # The weights depend on the graph alone: built at their first use, dropped with it.

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.graph.sparse_ops import at_neighbours, bag_sum, spmm
+from rankformer.graph.random_rows import drawn_rows
+from rankformer.graph.sparse_ops import at_neighbours, bag_sum, spmm, spmm_whole
 from rankformer.layers.light_propagation import light_propagation, symmetric_weights
 from rankformer.layers.seeded import generator_of
 
@@ -49,22 +50,31 @@ class NoisyLayers:
                 f"1..{self.num_layers}; choose one of them, or more num_layers"
             )
 
-    def add_noise_(self, rows: Tensor, layer: int) -> None:
-        """Add eps sign(h) * rho to every row h, in place."""
+    def add_noise_(self, rows: Tensor, layer: int, whole: tuple[int, list[tuple[int, int]]] | None = None) -> None:
+        """Add eps sign(h) * rho to every row h, in place.
+
+        The rows of a rank are some of the whole's: how many these are, and the ranges that the rank has.
+        """
         if self.size == 0:
             return
-        # Four int16 of the whole range come from each draw of 64 bits, at a third of the time of floats.
-        words, generator = (
-            torch.empty(-(-rows.numel() // 4), dtype=torch.int64),
-            generator_of(self.seed, self.step, layer),
-        )
-        words.random_(-(2**63), None, generator=generator)
-        numbers = words.view(torch.int16)[: rows.numel()].view(rows.shape).to(rows.device)
+        generator = generator_of(self.seed, self.step, layer)
+        if whole is None:
+            numbers = _random_int16(rows.shape, generator).to(rows.device)
+        else:
+            draw = lambda block: block.copy_(_random_int16(block.shape, generator))  # noqa: E731
+            numbers = drawn_rows(whole[0], rows.shape[1], whole[1], draw, torch.int16).to(rows.device)
         for start in range(0, len(rows), _NOISE_BLOCK):
             block = rows[start : start + _NOISE_BLOCK]
             r = numbers[start : start + _NOISE_BLOCK].to(rows.dtype).add_(2**15 + 0.5)  # (0, 2^16): only ratios matter
             scale = self.size / torch.linalg.vector_norm(r, dim=1, keepdim=True)
             block.addcmul_(r.mul_(block.sign()), scale)
+
+
+def _random_int16(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return numbers of the whole range: four come from each draw of 64 bits, at a third of the time of floats."""
+    words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64)
+    words.random_(-(2**63), None, generator=generator)
+    return words.view(torch.int16)[: shape.numel()].view(shape)
 
 
 def noisy_propagation(graph: BipartiteGraph, z: Tensor, layers: NoisyLayers, nodes: Tensor, end: End) -> Rows:
@@ -80,9 +90,9 @@ def noise_free_propagation(graph: BipartiteGraph, z: Tensor, num_layers: int, en
     """Return the mean of T z .. T^K z, or T^K z, (n+m, d): F without noise; not differentiable."""
     weights = symmetric_weights(graph, z.dtype)
     if end == "mean":
-        return spmm(graph, weights, light_propagation(graph, z.detach(), num_layers - 1))
+        return spmm_whole(graph, weights, light_propagation(graph, z.detach(), num_layers - 1))
     for _ in range(num_layers):
-        z = spmm(graph, weights, z)
+        z = spmm_whole(graph, weights, z)
     return z
 
 
@@ -91,13 +101,20 @@ class _NoisyPass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, z: Tensor, nodes: Tensor, layers: NoisyLayers, average: bool) -> Rows:
-        ctx.fixed = graph, nodes, layers, average
+        users = 0 if graph.ranks.alone else int((nodes < graph.num_users).sum())  # they come first
+        ctx.fixed = graph, nodes, layers, average, users
+        first, all_users = graph.ranks.before(users)
+        chosen_ranges = [(first, first + users), (all_users, all_users + len(nodes) - users)]
+        at_nodes, at_all = (
+            None if graph.whole is None else (ranges[1][1], ranges) for ranges in (chosen_ranges, graph.node_ranges)
+        )
         weights = symmetric_weights(graph, z.dtype)
         rows, mean, view = z.detach(), z.new_zeros(len(nodes), z.shape[1]), z
         for k in range(1, layers.num_layers + 1):
             here = average and k == layers.num_layers
             rows = _product_at(graph, weights, rows, nodes) if here else spmm(graph, weights, rows)
-            layers.add_noise_(rows, k)
+            graph.ranks.sum_(rows[users if here else graph.num_users :])
+            layers.add_noise_(rows, k, at_nodes if here else at_all)
             if not average and k != layers.cl_layer:
                 continue
             chosen = rows if here else rows.index_select(0, nodes)
@@ -109,8 +126,11 @@ class _NoisyPass(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None, None]:
-        graph, nodes, layers, average = ctx.fixed
+        graph, nodes, layers, average, users = ctx.fixed
         g_final, g_view, g_initial = grads
+        if not graph.ranks.alone:
+            g_final, g_view = g_final.clone(), g_view.clone()
+            graph.ranks.sum_(g_final[users if average else graph.num_users :], g_view[users:])
         weights = symmetric_weights(graph, g_final.dtype)
         enters = {layers.cl_layer: g_view}  # by layer, the gradient that comes in at the nodes
         if average:
@@ -121,6 +141,7 @@ class _NoisyPass(torch.autograd.Function):
             top = enters.get(layers.num_layers)
             a = spmm(graph, weights, g_final if top is None else g_final.index_add(0, nodes, top))
         for k in range(layers.num_layers - 1, 0, -1):
+            graph.ranks.sum_(a[graph.num_users :])
             if k in enters:
                 a.index_add_(0, nodes, enters[k])
             a = spmm(graph, weights, a)

@@ -27,7 +27,7 @@ of N flips. One `edge_dot`, one `spmm` (both directions at once) and four thin p
 `spmm` and six thin products backward. Nothing of size E x d or N x d x d is made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.row_blocks import item_blocks, row_blocks
 from rankformer.graph.sparse_ops import at_items, at_users, edge_dot, item_sums, row_dot, spmm, two_way, user_sums
 from rankformer.layers.rank_weights import RankWeights
 
@@ -163,14 +164,15 @@ class _RankAttention(torch.autograd.Function):
         sums = partial(at_users, graph), partial(user_sums, graph)
         t = user_terms(s, x[:n] @ s_x, k, weights, *sums, graph.edge_weights)
         r, w = t.r, two_way(graph, t.omega_pos - t.omega_neg)  # (n,), (2E,)
-        dense_neg = torch.cat([t.sum_neg, r.sum() - x[n:] @ h])
+        out, s_r, sum_r, edge_sums = spmm(graph, w, v), r @ v[:n], r.sum(), _edge_sums(graph, weights, t)
+        graph.ranks.sum_(out[n:], m_users, h, s_r, sum_r, *edge_sums)  # all that sums over users, at once
+        dense_neg = torch.cat([t.sum_neg, sum_r - x[n:] @ h])
         # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
         user_pos = t.b_pos + k.p * k.d * (weights.alpha - beta * t.b_neg)
-        inv_c, signs, passes = _normalizer(graph, weights, t, user_pos, dense_neg)
+        inv_c, signs, passes = _normalizer(graph, weights, t, user_pos, dense_neg, *edge_sums)
 
-        s_v, s_r = v[n:].sum(0), r @ v[:n]
+        s_v = v[n:].sum(0)
         scale = tau * inv_c  # (n+m,)
-        out = spmm(graph, w, v)
         for rows in row_blocks(0, n):
             out[rows].addmm_(x[rows] * k.g[rows, None], m_items).addr_(r[rows], s_v, alpha=-1)
             out[rows].mul_(scale[rows, None]).add_(v[rows], alpha=1 - tau)
@@ -186,7 +188,7 @@ class _RankAttention(torch.autograd.Function):
         graph, weights, tau, k = ctx.fixed
         v, out, inv_norm, w, r, inv_c, signs, passes, s_x, s_v, h, m_items, m_users = ctx.saved_tensors
         n, beta = graph.num_users, float(weights.benchmark)
-        grad = grads[0].contiguous()
+        grad = graph.whole_gradient(grads[0].contiguous())
 
         # gy = scale G is the gradient at y = C R;  gC = -(tau G . R) / C, where tau R = out - (1 - tau) v.
         x, gy = v * inv_norm[:, None], grad * (tau * inv_c)[:, None]
@@ -237,12 +239,17 @@ class _RankAttention(torch.autograd.Function):
             result[rows].addr_(r[rows], s_gy_i, alpha=-1)
             _through_unit_rows_(result[rows], gx[rows], through_m, x[rows], inv_norm[rows], scratch=gy[rows])
             result[rows].add_(grad[rows], alpha=1 - tau)
-        for rows in row_blocks(n, graph.num_nodes):
+        for rows, is_own in item_blocks(graph):
+            # Every rank adds what comes through its users, and the owner of an item the rest.
             through_m = x[rows] @ (gm_items + gm_items.T)
-            gx[rows].addmm_(gy[rows], m_users).add_(users_unit).addr_(gn[rows], h, alpha=-1)
+            if is_own:
+                gx[rows].addmm_(gy[rows], m_users).add_(users_unit).addr_(gn[rows], h, alpha=-1)
+            else:
+                gx[rows].add_(users_unit)
             result[rows].sub_(users_values)
             _through_unit_rows_(result[rows], gx[rows], through_m, x[rows], inv_norm[rows], scratch=gy[rows])
-            result[rows].add_(grad[rows], alpha=1 - tau)
+            if is_own:
+                result[rows].add_(grad[rows], alpha=1 - tau)
         return None, result, None, None
 
 
@@ -264,33 +271,30 @@ def _through_unit_rows_(
     result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
 
 
-def row_blocks(first: int, last: int, size: int = 4096) -> Iterator[slice]:
-    """Yield the rows from first to last in pieces that bound the temporaries of a pass.
-
-    Smaller pieces stay in the cache, and 2048 rows are a tenth faster on idle cores. But every piece is another dozen
-    of parallel regions, and when another process holds a core each region waits for the scheduler: then 2048 rows
-    took three times as long as 16384.
-    """
-    for start in range(first, last, size):
-        yield slice(start, min(start + size, last))
+def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms) -> tuple[Tensor, ...]:
+    """Return the sums over each item's edges that its normaliser needs: of omega+ + omega-, or |omega+| and omega-."""
+    if not weights.normalize:
+        return ()
+    if weights.negatives == "push" and weights.alpha >= 2:
+        return (item_sums(graph, t.omega_pos + t.omega_neg),)
+    return item_sums(graph, t.omega_pos.abs()), item_sums(graph, t.omega_neg)
 
 
 def _normalizer(
-    graph: BipartiteGraph, weights: RankWeights, t: UserTerms, user_pos: Tensor, dense_neg: Tensor
+    graph: BipartiteGraph, weights: RankWeights, t: UserTerms, user_pos: Tensor, dense_neg: Tensor, *edge_sums: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return 1/C (n+m,), the sign of each omega+ (None when none can change), and how N passes gradient on (n+m,).
 
-    From the sum of each user's omega+ (n,), and N (n+m,) before the items' edge sums.
+    From the sum of each user's omega+ (n,), N (n+m,) before the items' edge sums, and these.
     """
     n = graph.num_users
     if not weights.normalize:
         return torch.ones_like(dense_neg), None, torch.zeros_like(dense_neg)
     if weights.negatives == "push" and weights.alpha >= 2:
-        total = torch.cat([user_pos, item_sums(graph, t.omega_pos + t.omega_neg)]) + dense_neg
+        total = torch.cat([user_pos, edge_sums[0]]) + dense_neg
         return safe_inverse_(total), None, torch.ones_like(total)
-    magnitude = t.omega_pos.abs()
-    sum_pos = torch.cat([user_sums(graph, magnitude), item_sums(graph, magnitude)])
-    sum_neg = torch.cat([dense_neg[:n], dense_neg[n:] + item_sums(graph, t.omega_neg)])
+    sum_pos = torch.cat([user_sums(graph, t.omega_pos.abs()), edge_sums[0]])
+    sum_neg = torch.cat([dense_neg[:n], dense_neg[n:] + edge_sums[1]])
     inv_c = inverse_normalizer(sum_pos, sum_neg, weights)
     if weights.exact_normalizer:
         return inv_c, t.omega_pos.sign(), torch.ones_like(sum_neg)

@@ -9,14 +9,13 @@ w_ui is the weight of the interaction, 1 on average (`Triples.weights`), and 1 f
 
 from typing import Any
 
-import scipy.sparse
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
 from rankformer.graph.batch import Triples
 from rankformer.graph.bipartite import BipartiteGraph, csr_pattern
-from rankformer.graph.sparse_ops import bag_sum, row_dot
+from rankformer.graph.sparse_ops import bag_sum, group_by_column, row_dot
 from rankformer.losses.settings import LossSettings
 
 
@@ -32,11 +31,11 @@ def bpr(z: Tensor, triples: Triples, settings: LossSettings | None = None) -> Te
     users, positives, negatives = (rows.long() for rows in (triples.users, triples.positives, triples.negatives))
     z_users = embedding(users, z)
     margin = row_dot(z_users, embedding(negatives, z)) - row_dot(z_users, embedding(positives, z))
-    return _mean(softplus(margin), triples.weights)
+    return _mean(softplus(margin), triples.weights, triples.size)
 
 
-def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    return losses.mean() if weights is None else torch.dot(losses, weights.to(losses.dtype)) / len(losses)
+def _mean(losses: Tensor, weights: Tensor | None, size: int) -> Tensor:
+    return (losses.sum() if weights is None else torch.dot(losses, weights.to(losses.dtype))) / size
 
 
 class _FullBatchRanking(torch.autograd.Function):
@@ -58,9 +57,9 @@ class _FullBatchRanking(torch.autograd.Function):
         scores = pattern.values().view(size, 2)
         margin = scores[:, 1] - scores[:, 0]
         ctx.graph = graph
-        coefficients = torch.sigmoid(margin) / size
+        coefficients = torch.sigmoid(margin) / graph.all_edges
         ctx.save_for_backward(z, pairs, ptr, coefficients if weights is None else coefficients.mul_(weights))
-        return _mean(softplus(margin), weights)
+        return _mean(softplus(margin), weights, graph.all_edges)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
@@ -73,17 +72,3 @@ class _FullBatchRanking(torch.autograd.Function):
         result[:n] = bag_sum(pairs, z, ptr, signed)
         result[n:] = bag_sum(users, z, item_ptr, by_item)
         return None, result, None, None
-
-
-def group_by_column(ptr: Tensor, columns: Tensor, values: Tensor, num_columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (rows, offsets, values) of a CSR matrix sorted by column, ties in row order: its CSC form."""
-    if columns.device.type == "cpu":
-        # SciPy's conversion is a counting sort, ten times faster than torch's sort here.
-        parts = (values.numpy(), columns.numpy(), ptr.numpy())
-        csc = scipy.sparse.csr_array(parts, shape=(len(ptr) - 1, num_columns)).tocsc()
-        return torch.from_numpy(csc.indices), torch.from_numpy(csc.indptr), torch.from_numpy(csc.data)
-    order = torch.sort(columns, stable=True).indices
-    rows = torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff().long())
-    counts = torch.bincount(columns, minlength=num_columns)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return rows[order].to(ptr.dtype), offsets.to(ptr.dtype), values[order]

@@ -17,6 +17,7 @@ from torch.nn.functional import embedding
 
 from rankformer.graph.batch import Batch, Triples
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.graph.unit_rows import unit_rows
 from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.l2 import batch_l2
@@ -42,12 +43,14 @@ class BatchNodes:
         triples: positions of users, positives and negatives among the nodes, (B,) each.
         users: positions of the distinct users.
         items: positions of the distinct positives.
+        ranks: who shares the batch. A rank has its own users and triples, and the items of all.
     """
 
     nodes: Tensor
     triples: Triples
     users: slice | Tensor
     items: slice | Tensor
+    ranks: Ranks = ALONE
 
     @classmethod
     def of(cls, graph: BipartiteGraph, batch: Batch) -> "BatchNodes":
@@ -56,18 +59,20 @@ class BatchNodes:
         if batch.edges is None:
             touched = graph.degree > 0
             users, items = touched[:n].nonzero()[:, 0], touched[n:].nonzero()[:, 0] + n
-            return cls(torch.arange(graph.num_nodes, device=device), triples, users, items)
+            return cls(torch.arange(graph.num_nodes, device=device), triples, users, items, graph.ranks)
         members = [nodes.long() for nodes in (triples.users, triples.positives, triples.negatives)]
         role = torch.zeros(graph.num_nodes, dtype=torch.int8, device=device)
-        for number, nodes in zip((1, 2, 3), reversed(members), strict=True):
+        everyones = [members[0], *(_joined(nodes - n, graph.ranks) + n for nodes in members[1:])]
+        for number, nodes in zip((1, 2, 3), reversed(everyones), strict=True):
             role[nodes] = number  # a positive that is also a negative counts as a positive
         groups = [(role == number).nonzero()[:, 0] for number in (3, 2, 1)]
         distinct = torch.cat(groups)
         position = torch.empty(graph.num_nodes, dtype=torch.int64, device=device)
         position[distinct] = torch.arange(len(distinct), device=device)
         first, second = len(groups[0]), len(groups[0]) + len(groups[1])
-        placed = Triples(position[members[0]], position[members[1]], position[members[2]], weights=triples.weights)
-        return cls(distinct, placed, slice(0, first), slice(first, second))
+        counted: dict[str, Any] = {"weights": triples.weights, "total": triples.total}
+        placed = Triples(position[members[0]], position[members[1]], position[members[2]], **counted)
+        return cls(distinct, placed, slice(0, first), slice(first, second), graph.ranks)
 
 
 def contrastive_loss(batch: BatchNodes, views: Views, settings: Any) -> Tensor:
@@ -80,33 +85,71 @@ def contrastive_loss(batch: BatchNodes, views: Views, settings: Any) -> Tensor:
     if settings.l2_on == "initial":
         loss = loss + batch_l2(views.table, batch.triples, settings.l2)
     else:
-        loss = loss + settings.l2 * _final_norms(batch.triples, views.final)
+        loss = loss + settings.l2 * _final_norms(batch.triples, views.final, batch.ranks)
     if settings.cl_weight == 0:
         return loss
-    for anchors in (batch.users, batch.items):
-        nce = info_nce(views.final[anchors], views.contrastive[anchors], settings.cl_temperature)
+    for anchors, shared in ((batch.users, False), (batch.items, True)):
+        x, y = views.final[anchors], views.contrastive[anchors]
+        if batch.ranks.alone:
+            nce = info_nce(x, y, settings.cl_temperature)
+        elif shared:  # each rank looks at some of the items, which all have
+            own = batch.ranks.slice_of(len(x))
+            nce = info_nce(x[own], y, settings.cl_temperature, own.start)
+        else:  # and at its own users, among those of all
+            everyones: Tensor = _Gathered.apply(y, batch.ranks)  # type: ignore[no-untyped-call]
+            nce = info_nce(x, everyones, settings.cl_temperature, batch.ranks.before(len(x))[0])
         loss = loss + settings.cl_weight * nce
     return loss
 
 
-def _final_norms(triples: Triples, final: Tensor) -> Tensor:
+def _joined(values: Tensor, ranks: Ranks) -> Tensor:
+    """Return the values of all ranks, one after another."""
+    return values if ranks.alone else torch.from_numpy(ranks.joined(values.detach().cpu().numpy())).to(values.device)
+
+
+class _Gathered(torch.autograd.Function):
+    """The rows of all ranks, one after another; the gradient of a rank's rows is the sum of what all ranks have."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
+        first, _ = ranks.before(len(rows))
+        ctx.fixed = ranks, slice(first, first + len(rows))
+        return _joined(rows, ranks)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (ranks, own), grad = ctx.fixed, grads[0].clone()
+        ranks.sum_(grad)
+        return grad[own], None
+
+
+def _final_norms(triples: Triples, final: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return (|F[u]| + |F[i]|) / B, Frobenius norms over the users and the positives of all interactions."""
     lengths = torch.linalg.vector_norm(final, dim=1)
     sides = (triples.users, triples.positives)
+    if not ranks.alone:
+        squares = torch.stack([lengths.index_select(0, rows).square().sum() for rows in sides])
+        total = squares.detach().clone()
+        ranks.sum_(total)
+        # The parts of the ranks add up to the norms, and so do their gradients: those of squares over twice the norm.
+        return ((squares + squares.detach()) / (2 * total.sqrt())).sum() / triples.size
     norms = [torch.linalg.vector_norm(lengths.index_select(0, rows)) for rows in sides]
     return torch.stack(norms).sum() / len(triples)
 
 
-def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
+def info_nce(anchors: Tensor, candidates: Tensor, temperature: float, first: int = 0) -> Tensor:
     """Return NCE(X, Y), the mean cross entropy of picking each anchor's candidate by cosine; both are (N, d).
 
     One-directional: anchors choose among candidates, of which row a is the positive of anchor a and the others are its
     negatives. Both get gradients; the length of a row does not matter, and a row of zeros has similarity 0 with all and
-    gets no gradient. No (N, N) matrix is ever whole.
+    gets no gradient. No (N, N) matrix is ever whole. Given only some of the anchors, from the one of row `first` on, it
+    is their part of the mean.
     """
+    if not len(anchors):  # of this rank; the gradient is 0, and passes where that of other ranks does
+        return candidates.sum() * 0
     x, y = unit_rows(anchors) / temperature, unit_rows(candidates)
-    denominators = weighted_log_sum_exp(x, y, x.new_full((len(x),), 1 / len(x)), block=_SCORES_AT_ONCE)
-    return denominators - torch.dot(x.flatten(), y.flatten()) / len(x)
+    denominators = weighted_log_sum_exp(x, y, x.new_full((len(x),), 1 / len(y)), block=_SCORES_AT_ONCE)
+    return denominators - torch.dot(x.flatten(), y[first : first + len(x)].flatten()) / len(y)
 
 
 def take_rows(rows: Tensor, nodes: Tensor) -> Tensor:

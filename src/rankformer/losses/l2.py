@@ -19,11 +19,11 @@ def batch_l2(table: Tensor, triples: Triples, strength: float) -> Tensor:
 
     The triples are row numbers in `table`: all learned embeddings, (n+m, d), or those of the batch's nodes.
     """
-    size, graph = len(triples), triples.graph
+    size, graph = triples.size, triples.graph
     if graph is not None:  # no E x d gathers
-        scale = 1.0 if triples.weights is None else size / graph.degree[: graph.num_users].sum()
+        scale = 1.0 if triples.weights is None else size / graph.all_weight
         drawn = torch.bincount(triples.negatives, triples.weights, minlength=graph.num_nodes)
-        occurrences = graph.degree * scale + drawn
+        occurrences = graph.once(graph.degree) * scale + drawn
         weights = occurrences.to(table.dtype) * (strength / size)
         return _WeightedSquares.apply(table, weights)  # type: ignore[no-any-return, no-untyped-call]
     rows = (triples.users, triples.positives, triples.negatives)

@@ -47,8 +47,8 @@ def softmax_at_k(z: Tensor, triples: Triples, settings: LossSettings) -> Tensor:
 
 def _weighted_softmax(x: Tensor, triples: Triples, weights: Tensor | None, settings: LossSettings) -> Tensor:
     """Return the loss of unit rows and a weight per interaction, (B,); None means 1."""
-    size, t = len(triples), settings.loss_temperature
-    c = x.new_ones(size) if weights is None else weights
+    size, t = triples.size, settings.loss_temperature
+    c = x.new_ones(len(triples)) if weights is None else weights
     if triples.weights is not None:
         c = c * triples.weights.to(c.dtype)
     per_row = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add_(0, triples.users, c)
@@ -63,10 +63,17 @@ def _weighted_softmax(x: Tensor, triples: Triples, weights: Tensor | None, setti
 
 
 def _shared_negatives(triples: Triples, count: int) -> Tensor:
-    """Return the rows of J, spread evenly over the batch's negatives."""
-    count = min(count, len(triples))
-    chosen = torch.arange(count, device=triples.negatives.device) * len(triples) // count
-    return triples.negatives[chosen].long()
+    """Return the rows of J, spread evenly over the batch's negatives; of several ranks, over those of all."""
+    count, graph = min(count, triples.size), triples.graph
+    chosen = torch.arange(count, device=triples.negatives.device) * triples.size // count
+    if graph is None or graph.whole is None:
+        return triples.negatives[chosen].long()
+    here = chosen - graph.whole.first_edge
+    mine = (here >= 0) & (here < len(triples))
+    items = torch.zeros_like(chosen)
+    items[mine] = triples.negatives[here[mine]].long() - graph.num_users
+    graph.ranks.sum_(items, exact=True)  # each is known to one rank
+    return items + graph.num_users
 
 
 class _EdgeSum(torch.autograd.Function):

@@ -40,6 +40,7 @@ class Model(ABC):
         personalized: whether lists differ between users.
         has_vectors: whether scores are inner products of embeddings; None where that depends on the members.
         uses_weights: whether the weights of interactions count; a fit to weighted interactions warns where not.
+        on_ranks: whether several ranks can fit it together.
         most_validation_users: how many users a validation looks at, a random sample; None for all.
         ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
         late_ladder: the same for those that make a fit dearer: tried last, one by one, from the best settings so far.
@@ -56,6 +57,7 @@ class Model(ABC):
     personalized: ClassVar[bool] = True
     has_vectors: ClassVar[bool | None] = True
     uses_weights: ClassVar[bool] = False
+    on_ranks: bool = False
     most_validation_users: ClassVar[int | None] = None
     ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
     late_ladder: ClassVar[Mapping[str, Sequence[Any]]] = {}
@@ -142,7 +144,7 @@ class Model(ABC):
         """
         train, *rest = interactions_of([train] if valid is None else [train, valid], **columns)
         valid = rest[0] if rest else None
-        if not valid and choices is None:
+        if not valid and choices is None and train.block is None:
             choices = self.choices_without(train, verbose, on_event)
         options: dict[str, Any] = {"folder": Path(run_folder) if run_folder is not None else None, "resume": resume}
         with fit_progress(self.settings, bool(valid), verbose, on_event) as tell:

@@ -25,7 +25,7 @@ from rankformer.errors import ConfigError, TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
 from rankformer.models.quick_search import quick_search
-from rankformer.runs.fitting import TrainingData
+from rankformer.runs.fitting import TrainingData, check_ranks
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import BlendScorer
 from rankformer.settings import ModelSettings, seconds_of
@@ -106,6 +106,7 @@ class Blend(Model):
     has_vectors = None
     uses_weights = True  # in the members that can use them
     most_validation_users: ClassVar[int | None] = 12_000  # validations are most of what a quick search takes
+    on_ranks = True  # with the members that can
     settings: BlendSettings
     search_space = {"tune": [True, False]}
 
@@ -203,8 +204,8 @@ class _Work:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole fit, those before a resume among them."""
-        return time.perf_counter() - self.started
+        """Seconds of the whole fit, those before a resume among them; all ranks decide by the first one's."""
+        return self.graph.ranks.agreed(time.perf_counter() - self.started)
 
     @property
     def left(self) -> float:
@@ -270,6 +271,7 @@ class _Work:
             TrainingError: too few would be left.
         """
         model = self.blend.member(name)
+        check_ranks(model, self.graph.ranks)
         settings, operations = model.settings, model.operations(self.graph)
         if until < math.inf and operations > MOST_OPERATIONS:
             raise TrainingError(f"{name} needs {operations:.1e} multiply-adds here; budget=none grants them")
@@ -289,7 +291,7 @@ class _Work:
             self.graph_for(probe), FitContext(self.context.validate, lambda event: moments.append(time.perf_counter()))
         )
         times = [later - earlier for earlier, later in pairwise(moments[1:])]
-        each = times[0] + sum(times[1:]) / settings.validate_every  # type: ignore[attr-defined]
+        each = self.graph.ranks.agreed(times[0] + sum(times[1:]) / settings.validate_every)  # type: ignore[attr-defined]
         possible = int((until - self.seconds) / each)
         if possible < LEAST_EPOCHS * epochs:
             share = max(0, until - self.seconds)
@@ -351,7 +353,8 @@ class _Work:
         metric = self.settings.metric
         trial.value = max((event[metric] for event in events if event["event"] == "validation"), default=0.0)
         trial.seconds = round(time.perf_counter() - started, 3)
-        trial.choices, trial.parameters = dict(choices or model.choices()), model.parameters()
+        trial.choices = dict(choices or model.choices())
+        trial.parameters = {name: self.graph.own_rows(values) for name, values in model.parameters().items()}
 
     def scorer_of(self, trial: Trial) -> Scorer:
         """Return the scorer of a trial, made again where a resumed fit does not have it."""

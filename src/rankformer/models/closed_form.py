@@ -79,7 +79,7 @@ class ClosedFormModel(Model):
         """
         try:
             scorer = self.solve(graph) if warm is None else self.solve_from(graph, warm)
-            solved = scorer.is_finite()
+            solved = not graph.ranks.total(float(not scorer.is_finite()))[0]  # on every rank
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             solved = False
         if not solved:

@@ -63,6 +63,7 @@ class IALS(ClosedFormModel):
     late_ladder = {"embedding_dim": (256,)}
     ladder = {"regularization": (0.003, 0.01, 0.03, 0.05), "weight": (20.0, 100.0, 300.0)}
     uses_weights = True
+    on_ranks = True
     search_space = {
         "weight": {"low": 10.0, "high": 1000.0, "log": True},
         "regularization": {"low": 0.001, "high": 0.2, "log": True},

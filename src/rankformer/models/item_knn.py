@@ -75,7 +75,8 @@ class ItemKNN(ClosedFormModel):
         target_norm, source_norm = counts ** (1 - a), counts**a
 
         def similarity(i: NDArray[Any], j: NDArray[Any], together: NDArray[np.float64]) -> NDArray[np.float64]:
-            return together / (target_norm[i] * source_norm[j] + shrinkage)
+            similarities: NDArray[np.float64] = together / (target_norm[i] * source_norm[j] + shrinkage)
+            return similarities
 
         near = largest_products(voters, right, self.settings.neighbours, similarity)
         return ItemScorer(SparseWeights.of_rows(near), x, self.settings.count_duplicates)

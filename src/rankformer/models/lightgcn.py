@@ -80,6 +80,7 @@ class LightGCN(TrainedModel):
     settings: LightGCNSettings
     ladder = {"l2": (5e-4, 5e-3)}
     uses_weights = True
+    on_ranks = True
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}
 
     @TrainedModel.takes(LightGCNSettings)

@@ -53,6 +53,7 @@ class MatrixFactorization(TrainedModel):
     network_class = MatrixFactorizationNetwork
     settings: MatrixFactorizationSettings
     uses_weights = True
+    on_ranks = True
     search_space = WIDE_RANGES
 
     @TrainedModel.takes(MatrixFactorizationSettings)

@@ -30,6 +30,7 @@ class Popularity(ClosedFormModel):
     paper = "none: the most frequent items of the training part"
     settings: PopularitySettings
     uses_weights = True
+    on_ranks = True
     deterministic = True
     personalized = False
 

@@ -117,6 +117,7 @@ class Rankformer(TrainedModel):
     network_class = RankformerNetwork
     settings: RankformerSettings
     uses_weights = True
+    on_ranks = True
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.1, "high": 0.9},

@@ -98,6 +98,7 @@ class RankformerCL(TrainedModel):
     network_class = RankformerCLNetwork
     settings: RankformerCLSettings
     uses_weights = True
+    on_ranks = True
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.05, "high": 0.9},

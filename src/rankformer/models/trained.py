@@ -60,7 +60,7 @@ class TrainedModel(Model):
         if not best:
             return None
         network = self.network_class(graph.num_users, graph.num_items, self.settings)
-        network.load_state_dict(best)
+        network.load_own(graph, best)
         with torch.no_grad():
             return network.to(self.device).final_scorer(graph)
 

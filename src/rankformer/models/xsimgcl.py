@@ -118,6 +118,7 @@ class XSimGCL(TrainedModel):
     network_class = XSimGCLNetwork
     settings: XSimGCLSettings
     uses_weights = True
+    on_ranks = True
     search_space = {"num_layers": {"low": 1, "high": 3}, **CONTRASTIVE_SPACE}
 
     @TrainedModel.takes(XSimGCLSettings)

@@ -6,32 +6,44 @@
                                     from the start of the training, before there is such a file
 
 A crash at any moment leaves `latest.json` pointing at a complete file. Nothing here can execute.
+
+Of several ranks each writes the rows of its users and of the items it owns to a file of its own, such as
+epoch-00000120-00001-of-00004.safetensors; once all are there the first rank writes `latest.json`, which lists them
+under `shards` with their SHA-256 and their rows. Any number of ranks can read them: each takes the rows it needs.
 """
 
 import hashlib
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, sha256_of, write_bytes_atomic
+from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 from rankformer.runs.training_log import LOG
 
 LATEST = "latest.json"
 CHECKPOINT = "checkpoint"  # the folder of a training's checkpoint, in that of its run
 REFIT = "refit"  # a folder inside that of the checkpoint: training log and checkpoint of the refit
-_NAMES = r"latest\.json|epoch-\d{8}\.safetensors"
+_SHARD = r"epoch-\d{8}(-\d{5}-of-\d{5})?\.safetensors"
+_NAMES = rf"latest\.json|{_SHARD}"
 _OURS = re.compile(rf"{_NAMES}|\.({_NAMES})\..*\.tmp")
 _OF_REFIT = re.compile(rf"{re.escape(LOCK)}|{re.escape(LOG)}|\.{re.escape(LOG)}\..*\.tmp")
+
+
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -40,15 +52,21 @@ class CheckpointStore:
 
     folder: Path
     identity: dict[str, Any]  # what the run is (model, settings, data, seed); a checkpoint of another is refused
+    ranks: Ranks = ALONE
+    rows: tuple[Span, Span] | None = None  # the users and the items whose rows this rank keeps; None for all
+    sizes: tuple[int, int] = (0, 0)  # users and items of all ranks
 
     def begin(self) -> None:
         """Mark the folder as that of this training, before anything else is written; a checkpoint in it stays."""
-        if not (self.folder / LATEST).exists():
+        if not (self.folder / LATEST).exists() and self.ranks.rank == 0:
             start = {"epoch": 0, "log_events": 0}
             self._write_index({"file": None, "sha256": None, "identity": self.identity, "numbers": start})
 
     def save(self, epoch: int, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Write a checkpoint; the previous one is removed only after the new one counts."""
+        if not self.ranks.alone:
+            self._save_shards(epoch, tensors, numbers)
+            return
         target = self.folder / f"epoch-{epoch:08d}.safetensors"
         while target.exists():  # saved twice in one epoch: what the index names is never written over
             epoch += 1
@@ -57,8 +75,33 @@ class CheckpointStore:
         digest = hashlib.sha256(data).hexdigest()
         write_bytes_atomic(target, data)
         self._write_index({"file": target.name, "sha256": digest, "identity": self.identity, "numbers": numbers})
+        self._remove_others({target.name})
+
+    def _save_shards(self, epoch: int, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Write this rank's shard; the first rank writes the index when all ranks have."""
+        assert self.rows is not None
+        ranks, kept = self.ranks, {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        before = str(_read_index(self.folder / LATEST)["file"]) if ranks.rank == 0 else ""
+        number = ranks.agreed(max(epoch, int(before[6:14]) + 1 if before.startswith("epoch-") else 0))
+        name = f"epoch-{int(number):08d}-{ranks.rank:05d}-of-{ranks.size:05d}.safetensors"
+        data = tensors_to_bytes(kept)
+        with ranks.together():
+            write_bytes_atomic(self.folder / name, data)
+        digests = ranks.joined(np.frombuffer(hashlib.sha256(data).digest(), np.uint8)).reshape(ranks.size, 32)
+        spans = ranks.joined(np.array([self.rows], np.int64))  # (P, 2, 2)
+        if ranks.rank == 0:
+            names = [name.replace("-00000-of-", f"-{rank:05d}-of-") for rank in range(ranks.size)]
+            shards = [
+                {"file": file, "sha256": digest.tobytes().hex(), "users": users.tolist(), "items": items.tolist()}
+                for file, digest, (users, items) in zip(names, digests, spans, strict=True)
+            ]
+            first = {"file": shards[0]["file"], "sha256": shards[0]["sha256"], "shards": shards}
+            self._write_index({**first, "identity": self.identity, "numbers": numbers})
+            self._remove_others(set(names))
+
+    def _remove_others(self, names: set[str]) -> None:
         for other in self.folder.iterdir():
-            if other.name not in (target.name, LATEST) and _OURS.fullmatch(other.name):
+            if other.name not in (*names, LATEST) and _OURS.fullmatch(other.name):
                 other.unlink(missing_ok=True)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -74,14 +117,48 @@ class CheckpointStore:
         check_identity(pointer, self.identity, latest["identity"])
         if not _has_state(latest):
             return None
-        path = self.folder / str(latest["file"])
+        if "shards" in latest or self.rows is not None:
+            return self._load_shards(latest), latest["numbers"]
+        with self._checked(latest) as path:
+            return load_tensors(path.read_bytes()), latest["numbers"]
+
+    def _load_shards(self, latest: dict[str, Any]) -> dict[str, Tensor]:
+        """Return this rank's rows of every tensor, out of a checkpoint of any number of ranks."""
+        whole = [{**latest, "users": [0, self.sizes[0]], "items": [0, self.sizes[1]]}]  # one rank's file has all rows
+        wanted = self.rows or ((0, self.sizes[0]), (0, self.sizes[1]))
+        found = dict[str, tuple[list[Tensor], list[Tensor]]]()  # of each tensor, parts of the users and of the items
+        for shard in latest.get("shards", whole):
+            spans = [(shard[side], wanted[number]) for number, side in enumerate(("users", "items"))]
+            if found and all(max(one[0], other[0]) >= min(one[1], other[1]) for one, other in spans):
+                continue  # has no row of this rank
+            with self._checked(shard) as path, safe_open(path, "pt") as file:
+                at = 0  # a file holds the rows of its users, then those of its items
+                for number, side in enumerate(("users", "items")):
+                    first, last = shard[side]
+                    low, high = max(first, wanted[number][0]), min(last, wanted[number][1])
+                    for name in file.keys():  # noqa: SIM118
+                        stored, parts = file.get_slice(name), found.setdefault(name, ([], []))
+                        if not stored.get_shape():
+                            parts[0][:] = [file.get_tensor(name)]
+                        elif low < high:
+                            parts[number].append(stored[at + low - first : at + high - first])
+                    at += last - first
+        return {
+            name: users[0] if not users[0].ndim else torch.cat([*users, *items])
+            for name, (users, items) in found.items()
+        }
+
+    @contextmanager
+    def _checked(self, entry: dict[str, Any]) -> Iterator[Path]:
+        """Yield the path of a file that the index names, once its bytes are what they were."""
+        path = self.folder / str(entry["file"])
         if path.parent != self.folder or not path.is_file():
             raise RunFolderError(f"{path} is missing; the checkpoint cannot be resumed, start again without --resume")
-        if sha256_of(path) != latest["sha256"]:
+        if sha256_of(path) != entry["sha256"]:
             raise RunFolderError(f"{path} is damaged (its SHA-256 differs); start again without --resume")
         try:
-            return load_tensors(path.read_bytes()), latest["numbers"]
-        except SafetensorError as error:
+            yield path
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path} is damaged ({error}); start again without --resume") from error
 
     def _write_index(self, latest: dict[str, Any]) -> None:

@@ -12,12 +12,14 @@ import torch
 
 from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.items import Items
-from rankformer.errors import IgnoredWeightsWarning, RunFolderError
+from rankformer.errors import ConfigError, IgnoredWeightsWarning, RunFolderError
+from rankformer.evaluation.evaluator import item_counts, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.validator import make_validator, make_weigher
 from rankformer.files import locked
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.runs.checkpoint import CHECKPOINT, CheckpointStore, remove_checkpoint
+from rankformer.graph.collectives import Ranks
+from rankformer.runs.checkpoint import CHECKPOINT, CheckpointStore, Span, remove_checkpoint
 from rankformer.runs.manifest import is_run
 from rankformer.runs.ownership import check_ours
 from rankformer.runs.training_log import LOG, TrainingLog
@@ -35,6 +37,7 @@ class Learner(Protocol):
     """A model as fitting sees it: `rankformer.models.base.Model` is one, and documents each part."""
 
     name: ClassVar[str]
+    on_ranks: bool
     uses_weights: ClassVar[bool]
     most_validation_users: ClassVar[int | None]
     device: torch.device
@@ -92,23 +95,31 @@ def fit(
 ) -> tuple[Recommender, list[Event]]:
     """Return the recommender that a model learns, and the training log; `Model.fit` has the arguments."""
     note_weights(model, train)
-    train, valid = counted(model, train), valid if valid is not None and len(valid) else None
+    ranks, parts = ranks_of(train), (train, valid)
+    check_ranks(model, ranks)
+    train, valid = counted(model, train), valid if valid is not None and ranks.total(len(valid))[0] else None
     metric = getattr(model.settings, "metric", "ndcg@20")
     parse_metrics(metric)  # a mistake is found before the work, not after it
-    with nullcontext() if folder is None else locked(folder):
+    with nullcontext() if folder is None or ranks.rank else locked(folder):
         checkpoints, state = None, None
         if folder is not None:
-            check_ours(folder)
-            if is_run(folder):
-                raise RunFolderError(f"{folder} already holds a finished run; choose another folder, or remove it")
             chosen = {} if choices is None else {"choices": dict(choices)}
-            store = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid) | chosen)
-            if not resume:
-                remove_checkpoint(store.folder)
-            found = store.load()
+            identity = identity_of(model, train=parts[0], valid=None if valid is None else parts[1]) | chosen
+            store = CheckpointStore(folder / CHECKPOINT, identity, ranks, *rows_of(train, ranks))
+            with ranks.together():
+                if ranks.rank == 0:
+                    check_ours(folder)
+                    if is_run(folder):
+                        raise RunFolderError(
+                            f"{folder} already holds a finished run; choose another folder, or remove it"
+                        )
+                    if not resume:
+                        remove_checkpoint(store.folder)
+            with ranks.together():
+                found = store.load()
             store.begin()
             state = None if found is None else TrainingState(*found)
-        log = TrainingLog(None if folder is None else folder / LOG, on_event)
+        log = TrainingLog(None if folder is None else folder / LOG, on_event, writes=ranks.rank == 0)
         if folder is not None:
             log.rewind(state.numbers["log_events"] if state else 0)
             checkpoints = _Checkpoints(store, log)
@@ -117,7 +128,30 @@ def fit(
         graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)
         scorer = model.learn(graph, FitContext(validate, log.append, checkpoints, state, choices, warm, weigh)).cpu()
     known = train if valid is None else Parts(train, valid, valid.rows(np.zeros(0, dtype=np.int64))).whole
-    return Recommender(scorer, train.user_ids, train.item_ids, train, known=known), log.events
+    counts = None if train.block is None else item_counts(train, train.weights).astype(np.float64)
+    return Recommender(scorer, train.user_ids, train.item_ids, train, known=known, item_counts=counts), log.events
+
+
+def check_ranks(model: Learner, ranks: Ranks) -> None:
+    """Refuse a model that cannot be fitted by several ranks."""
+    if ranks.alone:
+        return
+    settings = model.settings.hyperparameters()
+    in_batches = settings.get("loss", "bpr") != "bpr" and settings.get("batch_size") is not None
+    odd = [f"loss={settings['loss']} in batches"] if in_batches else []
+    odd += ["layer=softmax"] if settings.get("layer") == "softmax" else []
+    if not model.on_ranks or odd:
+        what = " with ".join([model.name, *odd])
+        raise ConfigError(f"{what} runs on one rank only; use one rank, or another method or setting")
+
+
+def rows_of(train: TrainingData, ranks: Ranks) -> tuple[tuple[Span, Span] | None, tuple[int, int]]:
+    """Return the users and the items whose rows this rank keeps, and how many there are of each."""
+    if train.block is None:
+        return None, (train.num_users, train.num_items)
+    first, own = train.block.first_user, ranks.slice_of(train.num_items)
+    sizes = train.block.num_users, train.num_items
+    return ((first, first + train.num_users), (own.start, own.stop)), sizes
 
 
 def counted(model: Learner, train: TrainingData) -> TrainingData:

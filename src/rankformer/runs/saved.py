@@ -22,7 +22,7 @@ import base64
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,19 +34,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load as load_tensors
+from safetensors.torch import load_file
 from safetensors.torch import save as tensors_to_bytes
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Block, Interactions, Parts
 from rankformer.data.items import Items
 from rankformer.errors import DataError, RunFolderError
-from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import atomic_path, locked, sha256_of, sync_folder, write_bytes_atomic
+from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.runs.checkpoint import CHECKPOINT, is_checkpoint, remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
@@ -141,33 +142,49 @@ def save_run(folder: Path, run: Run) -> None:
     kind = run.recommender.scorer.metadata()["kind"]
     if kind not in SCORERS:
         raise RunFolderError(f"a {kind!r} scorer cannot be saved; known are {', '.join(SCORERS)}")
-    with locked(folder):
-        check_ours(folder)
-        sweep(folder)
+    ranks = ranks_of(run.recommender.history)
+    with nullcontext() if ranks.rank else locked(folder):
         staging = folder / f"{STAGED}.tmp"
+        with ranks.together():
+            if ranks.rank == 0:
+                check_ours(folder)
+                sweep(folder)
+                staging.mkdir()
         try:
-            _write_files(staging, run)
-            read_manifest(staging)  # which refuses what could not be loaded, while the older run is still there
-            remove_card(folder)
-            os.replace(staging, folder / STAGED)  # from here on this is the run
+            _write_files(staging, run, ranks)
+            with ranks.together():
+                if ranks.rank == 0:
+                    read_manifest(staging)  # refuses what could not be loaded, while the older run is still there
+                    remove_card(folder)
+                    os.replace(staging, folder / STAGED)  # from here on this is the run
         finally:
-            remove_files(staging)
-        sync_folder(folder)
-        put_in_place(folder)
-        if is_checkpoint(folder / CHECKPOINT):
-            remove_checkpoint(folder / CHECKPOINT)
-        remove_files(folder / TRAINING)
+            if ranks.rank == 0:
+                remove_files(staging)
+        if ranks.rank == 0:
+            sync_folder(folder)
+            put_in_place(folder)
+            if is_checkpoint(folder / CHECKPOINT):
+                remove_checkpoint(folder / CHECKPOINT)
+            remove_files(folder / TRAINING)
+    ranks.barrier()
 
 
-def _write_files(folder: Path, run: Run) -> None:
-    """Write every file of a run, the manifest last, each of them safely on disk."""
+def _write_files(folder: Path, run: Run, ranks: Ranks) -> None:
+    """Write every file of a run, the manifest last, each of them safely on disk.
+
+    Of several ranks each writes its rows of the tensors and sends its rows of the tables to the first, which writes
+    everything else.
+    """
     recommender = run.recommender
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
-    stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    write_bytes_atomic(folder / TENSORS, tensors_to_bytes(stored))
-    _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids})
+    _write_tensors(folder / TENSORS, tensors, recommender.history.block, ranks)
+    _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids}, ranks)
+    known = _history_columns(recommender, ranks)
+    fitted = len(recommender.history)
+    _write_table(folder / "history.parquet", known, ranks, [slice(0, fitted), slice(fitted, None)])
+    if ranks.rank:
+        return
     _write_table(folder / "items.parquet", _item_columns(recommender))
-    _write_table(folder / "history.parquet", _history_columns(recommender))
     if run.lists is not None:
         flat = pa.array(run.lists.astype(np.int32).ravel())
         _write_table(folder / EVALUATION, {"items": pa.FixedSizeListArray.from_arrays(flat, run.lists.shape[1])})
@@ -202,7 +219,8 @@ def load_run(folder: Path) -> Run:
     for name in (*FILES, *([EVALUATION] if has_lists else [])):
         _verify(located(folder, name), manifest["files"].get(name))
     with _reading(located(folder, TENSORS)) as path:
-        tensors = {upgrade_tensor_name(name): value for name, value in load_tensors(path.read_bytes()).items()}
+        # Memory-mapped: what is not read of a large table is not in memory.
+        tensors = {upgrade_tensor_name(name): value for name, value in load_file(path).items()}
     with _reading(located(folder, "users.parquet")) as path:
         user_ids = IdMap(_read_table(path)["id"].combine_chunks())
     with _reading(located(folder, "items.parquet")) as path:
@@ -255,16 +273,17 @@ def load_run(folder: Path) -> Run:
     return Run(recommender=recommender, parameters=parameters, log=log, lists=lists, **said)
 
 
-def _history_columns(recommender: Recommender) -> dict[str, pa.Array]:
+def _history_columns(recommender: Recommender, ranks: Ranks) -> dict[str, pa.Array]:
     """Return every known interaction, its part where that is known, and whether it was fitted where not all were.
 
     What was fitted is the part of the known interactions that comes first, or all of them.
     """
     known, fitted = recommender.known, recommender.history
-    columns = {"user": pa.array(known.users), "item": pa.array(known.items)}
+    first_user = 0 if known.block is None else known.block.first_user
+    columns = {"user": pa.array(known.users + np.int32(first_user)), "item": pa.array(known.items)}
     if known.labels is not None:
         columns["part"] = pa.array(known.labels)
-    if len(fitted) != len(known):
+    if ranks.total(len(known) - len(fitted))[0]:
         columns["fitted"] = pa.array(np.arange(len(known)) < len(fitted))
     if fitted.weights is not None:  # what was not fitted counts nothing, and no weight of it is ever read
         columns["weight"] = pa.array(np.pad(fitted.weights, (0, len(known) - len(fitted)), constant_values=1))
@@ -438,6 +457,62 @@ def _list_length(field: pa.Field) -> int:
     return kind.list_size if is_fixed else 1
 
 
-def _write_table(target: Path, columns: dict[str, pa.Array]) -> None:
-    with atomic_path(target) as path:
-        pq.write_table(pa.table(columns), path)
+def _write_table(
+    target: Path, columns: dict[str, pa.Array], ranks: Ranks = ALONE, groups: Sequence[slice] = (slice(None),)
+) -> None:
+    """Write a table; of several ranks the first writes the rows of all, one after another in each group of rows."""
+    table = pa.table(columns)
+    if ranks.alone:
+        with atomic_path(target) as path:
+            pq.write_table(table, path)
+        return
+    with nullcontext() if ranks.rank else atomic_path(target) as path, ExitStack() as stack:
+        writer = None if path is None else stack.enter_context(pq.ParquetWriter(path, table.schema))
+        for group in groups:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table[group])
+            for part in ranks.in_turn(np.frombuffer(sink.getvalue(), np.uint8)):
+                if writer is not None:
+                    writer.write_table(pa.ipc.open_stream(pa.py_buffer(part)).read_all())
+
+
+def _write_tensors(target: Path, tensors: dict[str, Tensor], block: Block | None, ranks: Ranks) -> None:
+    """Write tensors to one safetensors file; of several ranks each writes its users' rows, the first all other rows.
+
+    The tensors `users` and `table` have a row for every user, and `table` then one for every item.
+    """
+    stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    if block is None:
+        write_bytes_atomic(target, tensors_to_bytes(stored))
+        return
+    types = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
+    header, places, end = dict[str, Any](), dict[str, int](), 0
+    for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
+        value, others = stored[name], block.num_users - block.own_users if _by_user(name) else 0
+        size = value.nbytes + others * value[:1].nbytes
+        header[name] = {"dtype": types[value.dtype], "shape": [len(value) + others, *value.shape[1:]]}
+        header[name]["data_offsets"] = [end, end + size]
+        places[name], end = end, end + size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with ranks.together():
+        if ranks.rank == 0:
+            with open(target, "wb") as file:
+                file.write(len(text).to_bytes(8, "little") + text)
+                file.truncate(8 + len(text) + end)
+    with ranks.together(), open(target, "r+b") as file:
+        for name, value in stored.items():
+            start, row = 8 + len(text) + places[name], value[:1].nbytes
+            if _by_user(name):
+                file.seek(start + block.first_user * row)
+                file.write(value[: block.own_users].numpy().tobytes())
+            if ranks.rank == 0:
+                file.seek(start + (block.num_users * row if _by_user(name) else 0))
+                file.write(value[block.own_users if _by_user(name) else 0 :].numpy().tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _by_user(name: str) -> bool:
+    return name.rpartition(".")[2] in ("users", "table")

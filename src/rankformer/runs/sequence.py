@@ -14,7 +14,7 @@ from rankformer.data.interactions import Interactions, Parts
 from rankformer.data.items import Items
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
-from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate
+from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate, ranks_of
 from rankformer.files import sha256_of
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.runs.checkpoint import CHECKPOINT, REFIT, CheckpointStore, remove_checkpoint
@@ -86,7 +86,7 @@ def fit_and_evaluate(
         if folder is not None:
             recommender = _best_so_far(model, parts, folder)
     evaluation = None
-    if recommender is not None and len(parts.test):
+    if recommender is not None and ranks_of(parts.test).total(len(parts.test))[0]:
         with stage("evaluating"):
             evaluation = evaluate(recommender, parts.test, metrics=metrics, mask="train", seed=model.settings.seed)
     return Outcome(recommender, evaluation, history_of(log, getattr(model.settings, "metric", None)), log, failure)
@@ -116,7 +116,8 @@ def train_run(
     work = training_folder or folder
     outcome = fit_and_evaluate(model, parts, folder=work, resume=resume, on_event=on_event, stage=stage)
     data, whole, final, said = describe_data(source, parts), parts.whole, model, None
-    if refit and len(whole) > len(parts.train):
+    ranks = ranks_of(whole)
+    if refit and ranks.total(len(whole) - len(parts.train))[0]:
         started, choices = time.perf_counter(), model.choices()
 
         def tell(event: Event) -> None:
@@ -126,7 +127,8 @@ def train_run(
         final = model.refitted(whole, run_folder=work / CHECKPOINT / REFIT, resume=resume, on_event=tell)
         final.log = model.log
         seconds = round(time.perf_counter() - started, 3)
-        said = {"interactions": len(whole), **choices, "seconds": seconds, "metrics": "before the refit"}
+        size = int(ranks.total(len(whole))[0])
+        said = {"interactions": size, **choices, "seconds": seconds, "metrics": "before the refit"}
     if items is not None:
         with stage("items"):
             final.use_items(items)
@@ -194,20 +196,21 @@ def update_run(
     sizes: dict[str, Any] = {"users": log.num_users, "items": log.num_items, "train_interactions": len(log)}
     kept = {name: run.data[name] for name in ("source", "name") if name in run.data}
     with stage("saving"):
-        final.save(folder, data={**kept, **sizes}, update=said)
+        final.save(folder, data=kept | sizes, update=said)
     return said
 
 
 def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
     """Return what a manifest says of its data: all that is needed to load it again, sizes and fingerprint."""
+    sizes = [int(size) for size in ranks_of(parts.train).total(*map(len, parts))]
     return {
         "source": source.absolute().model_dump(mode="json"),
         "name": source.name,
-        "users": parts.train.num_users,
+        "users": parts.train.num_users if parts.train.block is None else parts.train.block.num_users,
         "items": parts.train.num_items,
-        "train_interactions": len(parts.train),
-        "valid_interactions": len(parts.valid),
-        "test_interactions": len(parts.test),
+        "train_interactions": sizes[0],
+        "valid_interactions": sizes[1],
+        "test_interactions": sizes[2],
         "fingerprint": parts.fingerprint,
     }
 
@@ -215,7 +218,7 @@ def describe_data(source: DataSource, parts: Parts) -> dict[str, Any]:
 def _best_so_far(model: Learner, parts: Parts, folder: Path) -> Recommender | None:
     """Return what answers with the best validation's parameters in the checkpoint; None without a validation."""
     valid, train = parts.valid if len(parts.valid) else None, counted(model, parts.train)
-    found = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=train, valid=valid)).load()
+    found = CheckpointStore(folder / CHECKPOINT, identity_of(model, train=parts.train, valid=valid)).load()
     if found is None:
         return None
     graph = BipartiteGraph.from_interactions(train, model.device, weighted=True)

@@ -18,8 +18,10 @@ _NOT_METRICS = {"event", "epoch", "best", "seconds"}
 class TrainingLog:
     """Events of a training, in memory and, given a path, as lines of a file."""
 
-    def __init__(self, path: Path | None = None, on_event: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path | None = None, on_event: Callable[[dict[str, Any]], None] | None = None, writes: bool = True
+    ) -> None:
+        self.path, self.writes = path, writes  # of several ranks, the first writes
         self.on_event = on_event
         self.events: list[dict[str, Any]] = []
         if path is not None:
@@ -28,7 +30,7 @@ class TrainingLog:
     def append(self, event: dict[str, Any]) -> None:
         """Add an event; it reaches the file before the call returns."""
         self.events.append(event)
-        if self.path is not None:
+        if self.path is not None and self.writes:
             with open(self.path, "a", encoding="utf-8") as stream:
                 stream.write(json.dumps(event) + "\n")
         if self.on_event is not None:
@@ -47,7 +49,8 @@ class TrainingLog:
             return
         lines = self.path.read_text(encoding="utf-8").splitlines()[:count]
         self.events = [json.loads(line) for line in lines]
-        write_bytes_atomic(self.path, "".join(json.dumps(event) + "\n" for event in self.events).encode())
+        if self.writes:
+            write_bytes_atomic(self.path, "".join(json.dumps(event) + "\n" for event in self.events).encode())
 
 
 @dataclass(frozen=True)

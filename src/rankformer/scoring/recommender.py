@@ -21,6 +21,7 @@ from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.data.items import Items
 from rankformer.errors import ConfigError, DataError, FilterError, NotSupportedError, UnknownIdError
+from rankformer.graph.collectives import Ranks
 from rankformer.scoring.base import ScoreMatrix, Scorer
 from rankformer.scoring.cold_items import ColdItems, WithColdItems, learn_cold_items
 from rankformer.scoring.embeddings import Embeddings
@@ -29,7 +30,7 @@ from rankformer.scoring.filters import ListRules, where_mask
 from rankformer.scoring.histories import Histories
 from rankformer.scoring.recommendations import Recommendations
 from rankformer.scoring.seen_items import SeenItems
-from rankformer.scoring.top_k import TopK, top_k
+from rankformer.scoring.top_k import TopK, share_of, top_k
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Recommender:
     known: Interactions = None  # type: ignore[assignment]  # left out of the lists; by default the history
     items: Items | None = None  # titles and attributes of these items, followed by those of items not in the history
     cold_items: ColdItems | None = None  # how items without interactions are scored
+    item_counts: NDArray[np.float64] | None = None  # what the popularity of items is where the history is a block
 
     def __post_init__(self) -> None:
         if self.known is None:
@@ -152,6 +154,8 @@ class Recommender:
     def popularity(self) -> NDArray[np.float32]:
         """Interactions of each item in the history, or their weights, (m,): the scores of whoever is cold."""
         history = self.history
+        if self.item_counts is not None:
+            return self.item_counts.astype(np.float32)
         return np.bincount(history.items, history.weights, minlength=len(self.item_ids)).astype(np.float32)
 
     @property
@@ -344,6 +348,12 @@ class Recommender:
         length = min(options.k, max(1, len(self.catalogue)))  # with and without cold items lists have one width
         rules = self.rules(options, size)
         return top_k(scorer, users, length, seen=seen, allow=allow, block=block, rules=rules)
+
+    def share_of(self, ranks: Ranks) -> slice:
+        """Return the users whose lists a rank makes where several share them: see `top_k.share_of`."""
+        cold = self.cold_items
+        scorer = self.scorer if cold is None else WithColdItems(self.scorer, cold, len(self.catalogue))
+        return share_of(scorer, len(self.user_ids), ranks)
 
     def rules(self, options: RankingOptions, size: int) -> ListRules | None:
         """Return what options ask of the first `size` items of the catalogue, None where that is nothing.

@@ -11,12 +11,14 @@ would go into `torch.topk` over full rows; two facts avoid it without giving up 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankformer.errors import ConfigError, DataError
+from rankformer.graph.collectives import Ranks
 from rankformer.scoring.base import ScoreMatrix
 from rankformer.scoring.filters import ListRules
 from rankformer.scoring.seen_items import SeenItems
@@ -65,9 +67,7 @@ def top_k(
     """
     _check(scorer, users, k, seen)
     forbidden = _forbidden(scorer.num_items, allow, block)
-    sample = scorer.score_buffer(0)
-    score_bytes = 8 if sample is None else sample.element_size()
-    rows = max(1, max_block_bytes // max(1, scorer.num_items * score_bytes))
+    rows = block_rows(scorer, max_block_bytes)
     with torch.no_grad():
         buffer = scorer.score_buffer(min(rows, len(users)))
         parts = []
@@ -79,6 +79,32 @@ def top_k(
             _mask(scores, chunk, seen, forbidden)
             parts.append(best_columns(scores, k, rules))
     return TopK(torch.cat([part.items for part in parts]), torch.cat([part.scores for part in parts]))
+
+
+def block_rows(scorer: ScoreMatrix, max_block_bytes: int = DEFAULT_BLOCK_BYTES) -> int:
+    """Return how many users are scored at once."""
+    sample = scorer.score_buffer(0)
+    score_bytes = 8 if sample is None else sample.element_size()
+    return max(1, max_block_bytes // max(1, scorer.num_items * score_bytes))
+
+
+def share_of(scorer: ScoreMatrix, count: int, ranks: Ranks) -> slice:
+    """Return which of `count` users a rank answers: whole blocks, so that scores have the bits they have alone."""
+    rows = block_rows(scorer)
+    share = ranks.slice_of(-(-count // rows))
+    return slice(share.start * rows, share.stop * rows)
+
+
+def merge_top_k(lists: Sequence[TopK], k: int) -> TopK:
+    """Return the k best items out of the k best of each of several sets of items: exact, ties by the lower index.
+
+    So items that do not fit one machine are ranked in two stages: each rank its own, then the few best of all. What is
+    not among the k best of its own set has k items before it there, so it is not among the k best of all.
+    """
+    items, scores = (torch.cat([getattr(each, name) for each in lists], dim=1) for name in TopK._fields)
+    items, order = items.sort(dim=1, stable=True)  # a missing item, -1, has the score -inf and ends up last
+    scores, order = scores.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return TopK(items.gather(1, order)[:, :k], scores[:, :k])
 
 
 def top_k_reference(

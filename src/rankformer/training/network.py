@@ -1,7 +1,7 @@
 """The networks that the training loop trains."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -12,7 +12,7 @@ from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.negatives import random_bits
 from rankformer.graph.unit_rows import unit_rows
-from rankformer.initialization import grow_, initialize_, random_table
+from rankformer.initialization import grow_, initialize_, random_rows, random_table
 from rankformer.losses import RANKING_LOSSES
 from rankformer.losses.l2 import batch_l2
 from rankformer.scoring.base import Scorer
@@ -57,12 +57,20 @@ class Network(nn.Module):
             else:
                 value[tuple(slice(size) for size in old.shape)] = old
 
+    def own(self, graph: BipartiteGraph) -> dict[str, Tensor]:
+        """Return what this rank keeps of the parameters: all of them, or its rows of a table."""
+        return {name: graph.own_rows(value) for name, value in self.state_dict().items()}
+
+    def load_own(self, graph: BipartiteGraph, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `own` returned on each rank."""
+        self.load_state_dict({name: graph.all_rows(value) for name, value in tensors.items()})
+
     def batches(self, graph: BipartiteGraph, epoch: int) -> Iterator[Tensor | None]:
-        """Yield what each step of an epoch learns from: edge numbers, None for all of them."""
-        if self.batch_size is None or self.batch_size >= graph.num_edges:
+        """Yield what each step of an epoch learns from: edge numbers in the whole graph, None for all of them."""
+        if self.batch_size is None or self.batch_size >= graph.all_edges:
             yield None
             return
-        numbers = torch.arange(graph.num_edges, device=graph.device)
+        numbers = torch.arange(graph.all_edges, device=graph.device)
         # Sorting random keys is a permutation that depends on (seed, epoch) alone; -epoch keeps clear of step numbers.
         order = torch.argsort(random_bits(self.seed, -epoch, numbers), stable=True)
         yield from torch.split(order, self.batch_size)
@@ -85,6 +93,8 @@ class EmbeddingNetwork(Network):
         self.table = nn.Parameter(random_table(settings.initialization, *size, settings.seed, generator))
 
     def initialize(self, graph: BipartiteGraph) -> None:
+        if graph.whole is not None:  # the rows of this rank's users and of the items, out of the whole table
+            self.table.data.copy_(random_rows(graph, self.initialization, self.table.shape[1], self.seed))
         initialize_(self.table, graph, self.initialization, self.seed, self.initial_scale)
 
     @abstractmethod

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rankformer.errors import TrainingError
 from rankformer.graph.batch import Batch
@@ -72,7 +72,7 @@ def train(
             if context.checkpoints is not None:
                 context.checkpoints.save(progress.epoch, run.state())
     if run.best:
-        network.load_state_dict(run.best)
+        network.load_own(graph, run.best)
     else:
         progress.best_epoch = progress.epoch
     run.scorer()  # stops if the last step left something that is not finite
@@ -85,7 +85,7 @@ class TrainingLoop:
     def __init__(self, network: Network, graph: BipartiteGraph, settings: TrainingSettings) -> None:
         self.network, self.graph, self.settings = network, graph, settings
         self.sampler = NegativeSampler.of(graph) if network.learns_from == "interactions" else None
-        self.optimizer = Adam(list(network.parameters()))
+        self.optimizer = Adam(list(network.parameters()), graph)
         self.best: dict[str, Tensor] = {}
         self.progress = Progress()
 
@@ -97,17 +97,16 @@ class TrainingLoop:
     def one_step(self, chosen: Tensor | None) -> float:
         """Do one optimiser step on edge numbers (None: all) or nodes; return its loss, or stop if it is not finite."""
         self.progress.step += 1
-        batch, parameters = self._batch(chosen), self.optimizer.parameters
+        batch = self._batch(chosen)
         self.network.zero_grad()
         loss = self.network.loss(self.graph, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        value = loss.item()
         # A sum is finite only if every term is: the cheapest check.
-        sums = [value] + [p.grad.sum().item() for p in parameters if p.grad is not None]
-        if not all(map(math.isfinite, sums)):
+        value, *sums = self.optimizer.reduce(loss.item())
+        if not all(map(math.isfinite, (value, *sums))):
             raise self._not_finite("gradient is" if math.isfinite(value) else "loss is")
         if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.settings.clip_norm)
+            self.optimizer.clip(self.settings.clip_norm)
         self.optimizer.step(self.learning_rate)
         self.network.after_step(self.graph, batch)
         return value
@@ -116,7 +115,7 @@ class TrainingLoop:
         """Return what scores now, or stop if any number of it is not finite."""
         with torch.no_grad():
             result = self.network.scorer(self.graph)
-        if not result.is_finite():
+        if self.graph.ranks.total(float(not result.is_finite()))[0]:
             raise self._not_finite("embeddings are")
         return result
 
@@ -129,18 +128,18 @@ class TrainingLoop:
             progress.validations_since_best += 1
             return False
         progress.best_value, progress.best_epoch, progress.validations_since_best = value, progress.epoch, 0
-        self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        self.best = {name: tensor.detach().clone() for name, tensor in self.network.own(self.graph).items()}
         return True
 
     def state(self) -> TrainingState:
         """Return the whole state of the training."""
-        groups = {"network": self.network.state_dict(), "best": self.best, "adam": self.optimizer.tensors()}
+        groups = {"network": self.network.own(self.graph), "best": self.best, "adam": self.optimizer.tensors()}
         named = {f"{group}.{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
         return TrainingState(named, asdict(self.progress))
 
     def restore(self, state: TrainingState) -> None:
         """Continue from a state."""
-        self.network.load_state_dict(state.group("network."))
+        self.network.load_own(self.graph, state.group("network."))
         self.best = {name: value.to(self.graph.device) for name, value in state.group("best.").items()}
         self.optimizer.restore(state.group("adam."))
         self.progress = Progress(**{name: state.numbers[name] for name in asdict(Progress())})
@@ -157,7 +156,9 @@ class TrainingLoop:
         seed, step = self.settings.seed, self.progress.step
         if self.sampler is None:
             return Batch(None, torch.empty(0), seed, step, nodes=chosen)
-        return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step)
+        total = None if chosen is None else len(chosen)
+        chosen = None if chosen is None else self.graph.own_edges(chosen)
+        return Batch(chosen, self.sampler.draw(seed, step, chosen), seed, step, total=total)
 
     def _not_finite(self, what: str) -> TrainingError:
         where = f"step {self.progress.step} (epoch {self.progress.epoch})"

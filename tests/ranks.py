@@ -1,0 +1,39 @@
+"""Runs a test module's `main` on several ranks: each a process of its own, connected as torchrun connects them."""
+
+import os
+import socket
+import subprocess
+import sys
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start(count, *command, **environment):
+    """Start a command, the words after `python`, on so many ranks; return the processes."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    shared = {**os.environ, "OMP_NUM_THREADS": "1", **address, **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    return [subprocess.Popen([sys.executable, *command], env={**shared, **each}, **pipes) for each in own]
+
+
+def finish(processes, seconds=240):
+    """Return (exit code, stdout, stderr) of each process; one that hangs is ended and fails the test."""
+    try:
+        ended = [process.communicate(timeout=seconds) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *texts) for process, texts in zip(processes, ended, strict=True)]
+
+
+def run(count, *command, **environment):
+    """Run a command on so many ranks, all of which must succeed; return the first one's stdout."""
+    ended = finish(start(count, *command, **environment))
+    for code, _, errors in ended:
+        assert code == 0, errors[-3000:]
+    return ended[0][1]
