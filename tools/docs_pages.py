@@ -28,23 +28,16 @@ FILES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-# Pages that are written elsewhere; they are in the navigation from the day they exist.
-EXPECTED = {f"{name}.md" for name in ("updates", "shop", "deployment", "adapters", "tested-versions", "tracking")}
-EXPECTED |= {f"{name}.md" for name in ("distributed", "scale")}
 NO_REFERENCE = {"cli"}  # packages that are described elsewhere
 REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation: a page per package, and none for what is not written yet."""
-    missing = {name for name in EXPECTED if not (ROOT / "docs" / name).is_file()}
+    """Add a page per package to the navigation."""
     for entry in config.nav or []:
-        [(section, pages)] = entry.items()
-        if isinstance(pages, list):
-            pages[:] = [page for page in pages if isinstance(page, str) or next(iter(page.values())) not in missing]
-        if section == "Reference":
-            pages.extend({f"rankformer.{name}": f"reference/{name}.md"} for name in packages())
+        if "Reference" in entry:
+            entry["Reference"].extend({f"rankformer.{name}": f"reference/{name}.md"} for name in packages())
     return config
 
 
@@ -128,7 +121,10 @@ def api_page() -> str:
 
 def package_page(name: str) -> str:
     """Return the page of one package, each module a section."""
-    return "\n".join([f"# rankformer.{name}", "", *(f"::: {module}\n" for module in modules(name))])
+    exports = "__all__" in (SOURCE / name / "__init__.py").read_text(encoding="utf-8")  # shown where they are defined
+    first = "    options:\n      members: false\n" if exports else ""
+    package, *others = modules(name)
+    return "\n".join([f"# rankformer.{name}", "", f"::: {package}\n{first}", *(f"::: {each}\n" for each in others)])
 
 
 def cli_page() -> str:

@@ -23,7 +23,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 APPLICATION = typer.main.get_command(app)
 # Pages whose shell and Python blocks are run in order, in an empty folder; other pages have tests of their own.
 RUN = ["install.md", "tutorial.md", *(f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md")))]
-BLOCK = re.compile(r"^```(sh|python)(?: title=\"(.+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(sh|python)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELL_WORDS = {"|", "&", "&&", ">", ";"}
 SHELL = re.compile(r"[|&;$<>]")
 QUICK = ["--set", "members=item-knn,popularity", "--set", "tune=false"]  # in place of the blend's own members
 
@@ -103,23 +104,26 @@ def test_what_the_page_shows_runs(name, cli, shell, one_thread):
 
 
 def commands_of(page):
-    """Every command line of a page that is not a pattern with parts to choose from."""
-    for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-        found = re.match(r"(?:    |\$ )*(rankformer .+)", line)
-        if found and "[-" not in line and "..." not in line and "EXPERIMENT" not in line:
-            yield re.split(r" (?:\||&|&&|>|;) ?", found[1])[0]
+    """The words of every command line in the code of a page that is not a pattern with parts to choose from."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    fenced = "\n".join(re.findall(r"^```(?:sh|text)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
+    indented = [line[4:] for line in text.splitlines() if line.startswith("    ")]
+    prompt = any(line.startswith("$ ") for line in indented)  # then lines without one are output
+    for line in [*fenced, *(line.removeprefix("$ ") for line in indented if not prompt or line.startswith("$ "))]:
+        if line.startswith("rankformer ") and "[-" not in line and "..." not in line and "EXPERIMENT" not in line:
+            words = shlex.split(line, comments=True)[1:]
+            yield words[: next((place for place, word in enumerate(words) if word in SHELL_WORDS), None)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_command_of_a_page_is_one(page):
-    for line in commands_of(page):
-        words = shlex.split(line, comments=True)[1:]
-        command = APPLICATION
-        while hasattr(command, "commands") and words and not words[0].startswith("-"):
-            assert words[0] in command.commands, line
-            command = command.commands[words.pop(0)]
+    for words in commands_of(page):
+        command, rest = APPLICATION, list(words)
+        while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+            assert rest[0] in command.commands, words
+            command = command.commands[rest.pop(0)]
         if not hasattr(command, "commands"):
-            command.make_context("rankformer", words).close()  # refuses options that do not exist
+            command.make_context("rankformer", rest).close()  # refuses options that do not exist
 
 
 @pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

@@ -87,16 +87,14 @@ def tables(
             return table
         found = f"{locate(begin, again[0])} repeats the header, as where files were joined"
         if not skip:
-            drop = "drop such lines, or leave them out with --on-bad-row skip"
-            raise DataError(f"{file.name}: {found} ({len(again):,} such rows); {drop}")
+            raise DataError(f"{file.name}: {found}; drop such lines, or leave them out with --on-bad-row skip")
         bad.add("that repeat the header", f"{file.name} {found}", len(again))
+        bad.records = sorted([*bad.records, *(record_of(begin + row) for row in again)])
         kept = np.ones(table.num_rows, bool)
         kept[again] = False
-        bad.records = sorted([*bad.records, *(record_of(begin + row) for row in again)])
-        values = table.schema.types
-        plain = pa.schema([(name, pa.string()) for name in table.column_names])
         # Encoded anew: a name that is no value any more would make all values strings.
-        return table.filter(pa.array(kept)).cast(plain).cast(pa.schema(zip(table.column_names, values, strict=True)))
+        plain = pa.schema([(name, pa.string()) for name in table.column_names])
+        return table.filter(pa.array(kept)).cast(plain).cast(table.schema)
 
     if quoted and file.survey.quotes % 2:
         for _record in records(strict=True):  # refuses a quote that is never closed
@@ -122,11 +120,11 @@ def tables(
         try:
             blocks = [pyarrow.csv.read_csv(stream, *options)] if whole else pyarrow.csv.open_csv(stream, *options)
             for block in blocks:
-                table = without_headers(pa.table(block), rows)
-                if table.num_rows:
-                    shown = with_unread(table, positions).rename_columns(names)
-                    yield RawTable(shown, file.name, partial(locate, rows), True, has_header, file.options, bad)
-                    rows += table.num_rows
+                part = without_headers(pa.table(block), rows)
+                if part.num_rows:
+                    table = with_unread(part, positions).rename_columns(names)
+                    yield RawTable(table, file.name, partial(locate, rows), True, has_header, file.options, bad)
+                    rows += part.num_rows
         except pa.ArrowInvalid as problem:
             raise _explained(file, records, delimiter, len(names), problem) from None
     if not rows:
