@@ -10,6 +10,9 @@ BENCH  := $(VENV)/.bench-ready
 SIDES  := $(patsubst tests/%/requirements.txt,%,$(wildcard tests/*/requirements.txt))
 DOCS   := $(VENV)/.docs-ready
 
+# Tests of one file share what they set up, so that a file stays in one process.
+PARALLEL ?= -n 2 --dist loadfile
+
 .PHONY: demo test check docs dist bench attack clean
 
 demo: $(READY)
@@ -17,8 +20,8 @@ demo: $(READY)
 
 test: $(READY)
 	@tools/install-browser
-	$(BIN)/python -m pytest
-	@set -e; for side in $(SIDES); do tools/side-environment $$side; .venv-$$side/bin/python -m pytest tests/$$side; done
+	$(BIN)/python -m pytest $(PARALLEL)
+	@set -e; for side in $(SIDES); do tools/side-environment $$side; .venv-$$side/bin/python -m pytest $(PARALLEL) tests/$$side; done
 
 check: $(READY)
 	$(BIN)/ruff check .

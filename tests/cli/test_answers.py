@@ -177,7 +177,8 @@ class TestRecommend:
         [
             ([], "exactly one way"),
             (["--user", "u1", "--all"], "exactly one way"),
-            (["--user", "u1", "--history", "2"], "exactly one way"),
+            (["--user", "u1", "--user", "u2", "--history", "2"], "give each of them once"),
+            (["--users", "no-such-file", "--history", "2"], "exactly one way"),
             (["--user", "nobody"], "unknown user: 'nobody'"),
             (["--user", "u1", "-k", "0"], "k=0"),
             (["--users", "no-such-file"], "no-such-file cannot be read"),

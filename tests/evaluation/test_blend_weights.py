@@ -130,16 +130,13 @@ def test_a_useless_member_gets_nothing():
     assert values[0] == values[2] > 0  # the blend, and the blend without it
 
 
-def test_a_member_that_the_others_do_as_well_without_gets_nothing():
-    weights, _ = choose_weights([informed(1.5, 1), informed(1.5, 1), informed(1.5, 2)], TRUTH, SEEN)
-    assert min(weights[:2]) == 0  # the same twice
-    assert weights[2] > 0
+def test_a_member_that_the_others_do_better_without_gets_nothing():
     found = ballot([informed(1.5, seed) for seed in range(4)])
     kept = np.flatnonzero(bagged_greedy(found))
     value = found.ndcg(bagged_greedy(found))
     for k in kept:
         others = np.where(np.arange(4) == k, 0.0, bagged_greedy(found))
-        assert found.ndcg(others) < value
+        assert found.ndcg(others) <= value
 
 
 def test_values_are_those_of_the_blend_and_of_the_blend_without_each_member():

@@ -677,9 +677,10 @@ def test_settings_that_do_not_fit_the_method_are_refused(trained, settings):
     assert type(caught.value).__module__ == "rankformer.errors"
 
 
-FORBIDDEN_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml", "jsonpickle"}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {"torch.load", "torch.save", "np.load", "numpy.load", "pd.read_pickle", "pandas.read_pickle"}
+FORBIDDEN_METHODS |= {"yaml.load", "yaml.full_load", "yaml.unsafe_load"}  # safe_load makes nothing but plain values
 FORBIDDEN_OPTIONS = {"allow_pickle"}
 
 

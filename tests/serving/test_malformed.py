@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import sampled_from
 from schemathesis import GenerationMode
 
+from rankformer.serving.settings import ServiceSettings
+
 from .clients import serving_in_thread
 from .malformed import at_random, by_hand
 
@@ -39,8 +41,8 @@ def test_no_request_breaks_the_service(client, make):
 
 
 @pytest.fixture(scope="module")
-def schema(run_folder):
-    with serving_in_thread(run_folder) as url:
+def schema(run_folder, tmp_path_factory):
+    with serving_in_thread(run_folder, ServiceSettings(journal=tmp_path_factory.mktemp("journal"))) as url:
         yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 

@@ -59,13 +59,14 @@ def switch(hosts, state):
     ip("-n", name, "link", "set", link, state)
 
 
-def same_as_alone(tmp_path, epochs):
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    ranks.run(1, *WORKER, str(alone), "rankformer-slow", EPOCHS=str(epochs))
-    one, two = np.load(alone / "rankformer-slow.npz"), np.load(tmp_path / "rankformer-slow.npz")
-    # The link goes down in the first epochs; over hundreds Adam magnifies rounding on a graph of this size.
-    assert np.abs(one["losses"] - two["losses"])[:50].max() <= 5e-6
+def same_as_undisturbed(tmp_path, epochs):
+    """Whether the result is, bit for bit, that of two ranks whose link never went down."""
+    quiet = tmp_path / "undisturbed"
+    quiet.mkdir()
+    ranks.run(2, *WORKER, str(quiet), "rankformer-slow", EPOCHS=str(epochs))
+    one, two = np.load(quiet / "rankformer-slow.npz"), np.load(tmp_path / "rankformer-slow.npz")
+    for name in one.files:
+        assert np.array_equal(one[name], two[name]), name
 
 
 def test_a_link_that_comes_back_changes_nothing(hosts, tmp_path):
@@ -76,7 +77,7 @@ def test_a_link_that_comes_back_changes_nothing(hosts, tmp_path):
     switch(hosts, "up")
     for code, _, errors in ranks.finish(processes):
         assert code == 0, errors
-    same_as_alone(tmp_path, 300)
+    same_as_undisturbed(tmp_path, 300)
 
 
 def test_a_link_that_stays_down_ends_all_ranks_within_the_timeout(hosts, tmp_path):

@@ -3,7 +3,7 @@
 Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004. One greedy run starts empty and adds, again
 and again, the member whose addition helps the mean NDCG most; the counts at the best moment are its weights. Several
 runs on random halves of the validation users are averaged, which keeps a member that helped some users by chance small;
-one that the others do as well without is then left out.
+one that the others do better without is then left out.
 
 What a weight vector is worth takes milliseconds: each user keeps only the best candidates of every member. A candidate
 outside all of these would have to be low with every member and high in their sum.
@@ -154,12 +154,12 @@ def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np
 
 
 def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights without members, one after the other, that the others do as well without."""
+    """Return the weights without members, one after the other, that the others do better without."""
     value = ballot.ndcg(weights)
     while np.count_nonzero(weights) > 1:
         fewer = [np.where(np.arange(len(weights)) == k, 0.0, weights) for k in np.flatnonzero(weights)]
         values = [ballot.ndcg(each) for each in fewer]
-        if max(values) < value:
+        if max(values) <= value:
             break
         value, weights = max(values), fewer[int(np.argmax(values))]
     scaled: NDArray[np.float64] = weights / weights.sum()

@@ -21,9 +21,13 @@ class ClosedFormSettings(ModelSettings):
 
     metric: str = "ndcg@20"
     """Metric that is measured on the validation part; it chooses the settings that are tuned."""
+
+
+class TunedSettings(ClosedFormSettings):
+    """What a method has that searches the few settings that matter (`Model.ladder`) by itself."""
+
     tune: bool = True
-    """Whether to search the few settings that matter on the validation part, where the method names such; those that
-    are given stay as they are."""
+    """Whether to search the few settings that matter on the validation part; those that are given stay as they are."""
 
 
 class ItemWeightSettings(ClosedFormSettings):
@@ -63,7 +67,7 @@ class ClosedFormModel(Model):
             context.record({**event, "seconds": round(time.perf_counter() - started, 3)})
 
         scorer, open_settings = None, self.ladder.keys() - self.settings.model_fields_set
-        if self.settings.tune and open_settings and context.validate is not None:
+        if getattr(self.settings, "tune", False) and open_settings and context.validate is not None:
             scorer = self._tuned(graph, context.validate, record)
         scorer = scorer or self.solve_finite(graph, context.warm)
         record(event="solved")

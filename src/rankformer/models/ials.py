@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
-from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
+from rankformer.models.closed_form import ClosedFormModel, TunedSettings
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import LeastSquares
 from rankformer.scoring.histories import Histories
@@ -34,7 +34,7 @@ from rankformer.training.context import WarmStart
 UPDATE_ITERATIONS = 2  # from the factors of an earlier fit
 
 
-class IALSSettings(ClosedFormSettings):
+class IALSSettings(TunedSettings):
     """Hyperparameters of iALS."""
 
     embedding_dim: int = Field(default=128, ge=1)

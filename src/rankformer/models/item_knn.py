@@ -22,12 +22,12 @@ from pydantic import Field
 from scipy.sparse import diags_array
 
 from rankformer.graph.bipartite import BipartiteGraph, positive_sums
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
 from rankformer.scoring.item_matrix import SparseWeights, largest_products
 from rankformer.scoring.item_scorer import ItemScorer
 
 
-class ItemKNNSettings(ItemWeightSettings):
+class ItemKNNSettings(TunedSettings, ItemWeightSettings):
     """Hyperparameters of item-kNN."""
 
     neighbours: int = Field(default=100, ge=1)

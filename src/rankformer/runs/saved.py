@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file
 from safetensors.torch import save as tensors_to_bytes
 from scipy.sparse import csr_array
@@ -71,6 +72,7 @@ from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
 _ALWAYS_READ = 2**28  # bytes that a table may have, however small its file is
+_MAPPED_BYTES = 2**31  # larger files of tensors are mapped into memory, not read
 _EXPANSION = 1000  # times that a larger one may be larger than its file
 _ATTRIBUTE = "attribute."  # what the names of attributes begin with in items.parquet
 _SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
@@ -104,7 +106,8 @@ class Run:
         """
         known = self.recommender.known
         if known.labels is None:
-            reason = "has learned its test part in an update" if self.update else "does not say which is its test part"
+            untold = "does not say which interactions are its test part"
+            reason = "has learned its test part in an update" if self.update else untold
             raise RunFolderError(f"the run {reason}; name newer interactions with --data, or train it again")
         return Parts.of(known, known.labels)
 
@@ -220,7 +223,7 @@ def load_run(folder: Path) -> Run:
         _verify(located(folder, name), manifest["files"].get(name))
     with _reading(located(folder, TENSORS)) as path:
         # Memory-mapped: what is not read of a large table is not in memory.
-        tensors = {upgrade_tensor_name(name): value for name, value in load_file(path).items()}
+        tensors = {upgrade_tensor_name(name): value for name, value in _stored_tensors(path).items()}
     with _reading(located(folder, "users.parquet")) as path:
         user_ids = IdMap(_read_table(path)["id"].combine_chunks())
     with _reading(located(folder, "items.parquet")) as path:
@@ -512,6 +515,11 @@ def _write_tensors(target: Path, tensors: dict[str, Tensor], block: Block | None
                 file.write(value[block.own_users if _by_user(name) else 0 :].numpy().tobytes())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _stored_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file: in memory, aligned as when they were computed; those of a large file mapped."""
+    return load_file(path) if path.stat().st_size > _MAPPED_BYTES else load_tensors(path.read_bytes())
 
 
 def _by_user(name: str) -> bool:

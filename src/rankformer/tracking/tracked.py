@@ -79,7 +79,7 @@ def tracked(
 ) -> Iterator[Callable[[Event], None]]:
     """Yield the function to call with each event of a training or search: `fit(..., on_event=tell)`.
 
-    A tracker that cannot begin is an error; one that fails later is left out with a warning, and the training goes on.
+    A tracker that cannot begin is an error; one that fails later is left out with a warning, and training continues.
     A training that ends without the event `end` is marked as failed.
 
     Args:

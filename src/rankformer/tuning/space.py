@@ -177,7 +177,7 @@ def _around_defaults(settings: type[ModelSettings]) -> dict[str, Any]:
 def _suggested(settings: type[ModelSettings]) -> dict[str, Any]:
     """Return what types, bounds and defaults suggest, for a model that declares no space."""
     fields = settings.hyperparameter_fields().items()
-    found = {name: _suggestion(field) for name, field in fields if name not in NOT_SEARCHED | {"tune"}}
+    found = {name: _suggestion(field) for name, field in fields if name not in NOT_SEARCHED}
     return {name: each for name, each in found.items() if each is not None}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import optuna
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from rankformer.data.readers.sql import without_secrets
 from rankformer.errors import ConfigError, RunFolderError
@@ -56,7 +57,10 @@ class Storage:
         driver = _DRIVERS.get(url.drivername, url.drivername)
         with self._reporting():
             self.study = optuna.create_study(
-                storage=optuna.storages.RDBStorage(url.set(drivername=driver).render_as_string(hide_password=False)),
+                storage=optuna.storages.RDBStorage(
+                    url.set(drivername=driver).render_as_string(hide_password=False),
+                    engine_kwargs={"poolclass": NullPool},  # nothing stays open between trials
+                ),
                 study_name=f"{name} {digest[:12]}",
                 direction="maximize",
                 load_if_exists=True,
