@@ -48,10 +48,9 @@ class RankformerEstimator(BaseEstimator):
         own = {name: params.pop(name) for name in _OWN if name in params}
         model = own.get("model", self.model)
         kind = type(model) if isinstance(model, Model) else MODELS.get(model) if isinstance(model, str) else None
-        for name in params.keys() - kind.settings_class.model_fields.keys() if kind else ():
-            raise ConfigError(
-                f"unknown setting {name!r}; {kind.name} has {', '.join(kind.settings_class.model_fields)}"
-            )
+        known = list(params) if kind is None else list(kind.settings_class.model_fields)
+        for name in params.keys() - set(known):
+            raise ConfigError(f"unknown setting {name!r}; the model has {', '.join(known)}")
         for name, value in own.items():
             setattr(self, name, value)
         self._settings = {**self._settings, **params}
