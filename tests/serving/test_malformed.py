@@ -7,6 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import sampled_from
 from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from rankformer.serving.settings import ServiceSettings
 
@@ -58,6 +59,8 @@ def test_the_service_is_as_described(schema, mode):
         @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case):
-            case.call_and_validate()
+            # Which ids are right depends on the run: those of another type are refused, which no description can say.
+            depends = [positive_data_acceptance] if case.operation.path == "/v1/events" else []
+            case.call_and_validate(excluded_checks=depends)
 
         ask()

@@ -72,8 +72,11 @@ class _Warnings(logging.Handler):
         show_warning(record.getMessage())
 
 
-for part in ("data", "tracking"):
-    logging.getLogger(f"rankformer.{part}").addHandler(_Warnings())
+def _listen() -> None:
+    """Show the warnings of these parts; a library that sets up logging anew may have silenced them."""
+    for part in ("data", "tracking"):
+        logger = logging.getLogger(f"rankformer.{part}")
+        logger.handlers, logger.disabled = [_Warnings()], False
 
 
 def _version(wanted: bool) -> None:
@@ -98,6 +101,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words[:end]
     arguments = [word for word in words[:end] if word != "--debug"] + words[end:]
     ranks.command_line[:] = arguments
+    _listen()
     ended = ranks.ended_before()
     if ended is not None:
         return ended
