@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.buffer = b""
         self.started: float | None = None
         self.open = False
+        self.reconnecting: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -116,6 +117,15 @@ async def connect(port: int, count: int, tally: Tally, on_free: Callable[[Connec
     return made
 
 
+async def close(opened: Sequence[Connection]) -> None:
+    """Close connections, and wait until their sockets are: the loop does that in its next turns."""
+    await asyncio.gather(*(c.reconnecting for c in opened if c.reconnecting is not None), return_exceptions=True)
+    for connection in opened:
+        connection.transport.close()
+    while any(connection.transport.get_extra_info("socket").fileno() >= 0 for connection in opened):
+        await asyncio.sleep(0.001)
+
+
 async def closed_loop(port: int, requests: Sequence[bytes], connections: int, until: Callable[[], bool]) -> Result:
     """Return what happens when each connection asks again as soon as it has an answer."""
     tally = Tally()
@@ -132,8 +142,7 @@ async def closed_loop(port: int, requests: Sequence[bytes], connections: int, un
     while any(connection.started is not None and connection.open for connection in opened):
         await asyncio.sleep(0.02)
     elapsed = time.perf_counter() - started
-    for connection in opened:
-        connection.transport.close()
+    await close(opened)
     return tally.summary(elapsed)
 
 
@@ -157,8 +166,7 @@ async def open_loop(port: int, requests: Sequence[bytes], connections: int, rate
     sending = time.perf_counter() - started
     while any(connection.started is not None and connection.open for connection in opened):
         await asyncio.sleep(0.02)
-    for connection in opened:
-        connection.transport.close()
+    await close(opened)
     return {**tally.summary(sending), "due": due}
 
 
