@@ -86,6 +86,7 @@ def test_lines_without_end_do_not_hide_what_follows(tmp_path):
     [
         *(b"", b"{}", b"[]", b'{"user":[1],"item":2,"time":3}', b'{"user":1,"item":2,"time":3,"more":4}'),
         b'{"user":1,"item":2,"time":%d}' % 10**30,
+        *(b'{"user":"","item":2,"time":3}', b'{"user":1,"item":"","time":3}'),
         *(b'{"user":1,"item":2,"time":3,"weight":%s}' % each for each in (b"0", b"-1", b"NaN", b"1e999", b"9" * 400)),
     ],
 )

@@ -102,6 +102,7 @@ def test_what_no_update_could_learn_is_refused(run_folder, journal):
         good = {"user": "u1", "item": "i1"}
         wrong = [
             {"user": 1, "item": "i1"},
+            {"user": "", "item": "i1"},  # a missing id, which would stop every update
             {**good, "event": "view"},
             {**good, "weight": 0},
             {**good, "time": "yesterday"},

@@ -75,7 +75,7 @@ class Event(NamedTuple):
             return None
         if event is None or abs(event.time) > _LATEST or not 0 < (1 if event.weight is None else event.weight) < 1e9:
             return None
-        return event
+        return None if "" in (event.user, event.item) else event  # an update would take it for a missing id
 
 
 class JournalWriter:

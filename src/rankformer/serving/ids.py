@@ -94,9 +94,9 @@ class IdIndex:
     def accepted(self, value: Any) -> Any:
         """Return a JSON value that is an id, or could be one of a new user or item; None for any other.
 
-        Bytes are not accepted: their text is not always the id.
+        Bytes are not accepted: their text is not always the id. Nor is an empty string, which no log can hold.
         """
-        value = None if self._is_bytes else self._typed(value)
+        value = None if self._is_bytes or value == "" else self._typed(value)
         if value is None or value in self._index:
             return value
         try:
@@ -117,7 +117,7 @@ class IdIndex:
             return {"type": "number", "minimum": -(2**53), "maximum": 2**53}
         if self._kind is bool:
             return {"type": "boolean"}
-        text = {"type": "string", "maxLength": MAX_ID_LENGTH}
+        text = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
         return text if self._kind is str else {**text, "format": self.type}
 
     def search(self, query: str, limit: int) -> list[int]:
