@@ -31,7 +31,7 @@ from rankformer.scoring.blend import BlendScorer
 from rankformer.settings import ModelSettings, seconds_of
 from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
-MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
+MEMBERS = ("item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")  # in this order; time left goes to the last
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
