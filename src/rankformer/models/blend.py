@@ -105,7 +105,7 @@ class Blend(Model):
     paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
     has_vectors = None
     uses_weights = True  # in the members that can use them
-    most_validation_users: ClassVar[int | None] = 12_000  # validations are most of what a quick search takes
+    most_validation_users: ClassVar[int | None] = 6_000  # validations are most of what a quick search takes
     on_ranks = True  # with the members that can
     settings: BlendSettings
     search_space = {"tune": [True, False]}
