@@ -14,11 +14,12 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.ports import free_port
 
 from rankformer.data.journal import Event, JournalReader, JournalWriter
 from rankformer.serving.settings import ServiceSettings, Tokens
 
-from .clients import PATIENCE, asking, free_port
+from .clients import PATIENCE, asking
 from .runs import write_run, write_shop
 
 
