@@ -11,6 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 from benchmarks.http_load import closed_loop
+from benchmarks.sections.processes import memory_of
+from benchmarks.serving_load import SIZES, make_run, requests_of
+from benchmarks.serving_load import service as started
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.serving.processes import SharedMetrics
@@ -155,3 +158,15 @@ def test_metrics_of_processes_are_joined_by_name():
     ]
     shared.write("1", b"")
     assert b'process="1"' not in shared.read()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_a_further_process_adds_less_than_60_mb_to_a_large_model(tmp_path):
+    run, found = tmp_path / "run", {}
+    make_run(run, SIZES["large"], 0)
+    for count in (2, 3):
+        with started(run, "--processes", str(count)) as (port, process):
+            counter = iter(range(10**6))
+            asyncio.run(closed_loop(port, requests_of(SIZES["large"]), 16, lambda c=counter: next(c) >= 500))
+            found[count] = sum(memory_of(each)["pss"] for each in (process, *children_of(process)))
+    assert found[3] - found[2] < 60, found
