@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from tests.ports import free_port
 
 from rankformer.cli.main import app
 
@@ -49,12 +49,6 @@ def chunks(block):
         ends_with = here[1] if here else None if line == ends_with else ends_with
     if waiting:
         yield "\n".join(waiting)
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

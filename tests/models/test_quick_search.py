@@ -70,13 +70,13 @@ def test_halving_tries_everything_at_a_quarter_and_the_best_quarter_in_full():
     assert found == {"width": 4, "depth": 3}
 
 
-def test_what_makes_a_fit_dearer_comes_last_with_the_best_of_the_others():
+def test_what_makes_a_fit_dearer_is_tried_with_the_best_before_the_rest_of_the_best_quarter():
     class Late(Halving):
         late_ladder: ClassVar = {"rate": (0.1, 0.9)}
 
     found, tried = search(Late, lambda width, depth, epochs, rate=0.5: width + 10 * depth + rate)
     best = {"width": 4, "depth": 3}
-    assert tried[-2:] == [{**best, "rate": 0.1}, {**best, "rate": 0.9}]
+    assert tried[6:] == [best, {**best, "rate": 0.1}, {**best, "rate": 0.9}, {"depth": 3}, {}]
     assert found == {**best, "rate": 0.9}
     assert search(Late, lambda width, depth, epochs, rate: width, rate=0.2)[0] == {"width": 4}
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -10,7 +9,9 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 
 import httpx
+import pytest
 from benchmarks.http_load import closed_loop, get
+from tests.ports import free_port
 
 from rankformer.serving.connections import listening
 from rankformer.serving.server import bounded_server, create_app
@@ -71,12 +72,6 @@ def asking(run, settings=None, tokens=None):
         loop.close()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
 def serving_in_thread(run, settings=None, tokens=None):
     """The address of a real server in this process, ready."""
@@ -126,7 +121,9 @@ class Process:
     def wait_for(self, condition):
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < deadline, self.log
+            if time.monotonic() > deadline:
+                print(self.log)
+                pytest.fail(f"it did not become true within {PATIENCE:.0f} s")
             time.sleep(0.02)
 
     def version(self):

@@ -13,11 +13,12 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from tests.ports import free_port
 
 from rankformer.data.journal import JournalReader
 from rankformer.serving.settings import ServiceSettings, Tokens
 
-from .clients import PATIENCE, asking, free_port
+from .clients import PATIENCE, asking
 from .runs import write_run, write_shop
 
 

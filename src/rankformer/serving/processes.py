@@ -114,8 +114,9 @@ class Worker:
         service.metrics.text = lambda: self.publish(service.metrics).read()
 
     def publish(self, metrics: Metrics) -> SharedMetrics:
-        """Show the metrics of this process to the others; returns those of all."""
-        self.shared.write(str(self.number + 1), generate_latest(metrics.registry))
+        """Show the metrics of this process to the others, unless its successor does; returns those of all."""
+        if self.board.accepting[self.number] <= self.generation:
+            self.shared.write(str(self.number + 1), generate_latest(metrics.registry))
         return self.shared
 
     @property
@@ -123,9 +124,10 @@ class Worker:
         """Whether the main process has gone."""
         return os.getppid() != self.parent
 
-    def accepts(self) -> None:
-        """Say that this process accepts connections."""
+    def accepts(self, metrics: Metrics) -> None:
+        """Say that this process accepts connections, and show its metrics in place of those of the one before."""
         self.board.accepting[self.number] = self.generation
+        self.publish(metrics)
 
     def retires(self) -> None:
         """Say that it no longer does."""

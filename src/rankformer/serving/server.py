@@ -105,7 +105,7 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.listen(_CONNECTIONS_WAITING)  # asyncio would also take so many at once, one waking up
         if self.worker is not None:
-            self.worker.accepts()
+            self.worker.accepts(self.service.metrics)
         elif hasattr(signal, "SIGHUP"):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.load_soon)
