@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from benchmarks.http_load import closed_loop
+from benchmarks.http_load import closed_loop, get
 from benchmarks.sections.processes import memory_of
 from benchmarks.serving_load import SIZES, make_run, requests_of
 from benchmarks.serving_load import service as started
@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.serving.processes import SharedMetrics
 
-from .clients import ADMIN, REQUESTS, RUN_COMMAND, serving
+from .clients import ADMIN, RUN_COMMAND, serving
 from .runs import point, write_two_runs
 
 PROCESSES = 2
