@@ -35,7 +35,7 @@ DAYS = 5
 METRICS = ("ndcg@20", "recall@20")
 
 
-def drifting_days(seed: int, users: int = 4000, items: int = 2500, past: int = 30) -> list[Interactions]:
+def drifting_days(seed: int, users: int, items: int, past: int = 30) -> list[Interactions]:
     """Return a past and six days of a shop whose tastes and fashions move, with new users and items every day.
 
     User u takes, on about every fourth day, one to six items it does not have, by 2 x_u . y_i + p_i(day) and Gumbel
@@ -86,10 +86,11 @@ def trained(model: Model, log: Interactions) -> Model:
 
 
 def follow(
-    stream: str, model: str, seed: int, settings: dict[str, Any], compared: tuple[int, ...], target: Path
+    stream: str, model: str, seed: int, settings: dict[str, Any], users: int, compared: tuple[int, ...], target: Path
 ) -> dict[str, Any]:
     """Return metrics and seconds of both ways after some of the days."""
-    past, *days = drifting_days(seed) if stream == "drift" else shuffled_days(stream, seed)
+    drifts = stream == "drift"
+    past, *days = drifting_days(seed, users, users * 5 // 8) if drifts else shuffled_days(stream, seed)
 
     def fresh() -> Model:
         return model_class(model)(seed=seed, **settings)
@@ -125,7 +126,7 @@ def follow(
             "seed": seed,
             "settings": settings,
             "choices": updated.choices(),
-            "past": len(past),
+            "past": {"users": past.num_users, "items": past.num_items, "interactions": len(past)},
             "first_seconds": round(first_seconds, 3),
             "days": rows,
             "mean": mean,
@@ -144,6 +145,7 @@ def main() -> None:
     parser.add_argument("--model", default="rankformer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="a hyperparameter")
+    parser.add_argument("--users", type=int, default=4000, help="of the stream drift; it has 5/8 as many items")
     every = tuple(range(1, DAYS + 1))
     parser.add_argument("--compare", type=json.loads, default=every, help="days to train from scratch after: [1, 5]")
     parser.add_argument("--threads", type=int, help="threads of torch")
@@ -154,7 +156,7 @@ def main() -> None:
     settings = {key: json.loads(value) for key, value in (each.split("=", 1) for each in options.set)}
     options.out.mkdir(parents=True, exist_ok=True)
     target = options.out / f"update-{options.stream}-{options.model}-{options.seed}.json"
-    found = follow(options.stream, options.model, options.seed, settings, tuple(options.compare), target)
+    found = follow(options.stream, options.model, options.seed, settings, options.users, tuple(options.compare), target)
     mean = "  ".join(f"{way} {each['ndcg@20']:.4f}" for way, each in found["mean"].items())
     print(f"{options.stream} {options.model}: NDCG@20 {mean}; quality {found['quality']:.4f}, time {found['time']:.3f}")
 
