@@ -331,12 +331,12 @@ class Model(ABC):
         return cls.from_run(run)
 
     @classmethod
-    def from_run(cls, run: Run) -> Self:
-        """Return the model that a loaded run describes."""
+    def from_run(cls, run: Run, device: str = "cpu") -> Self:
+        """Return the model that a loaded run describes; an update computes on the device."""
         unknown = run.settings.keys() - cls.settings_class.hyperparameter_fields().keys()
         if unknown:
             raise RunFolderError(f"the run has a setting {min(unknown)!r}, which {cls.name} does not have")
-        model = cls(seed=run.seed, **run.settings)
+        model = cls(seed=run.seed, device=device, **run.settings)
         model._recommender, model.log = run.recommender, run.log
         model.restore(run.parameters)
         return model

@@ -74,6 +74,10 @@ class ServedModel:
             return {}
         return self.recent.of(self.users.values[user] if isinstance(user, int) and user >= 0 else user)
 
+    def added_warm(self, user: int) -> list[int]:
+        """Return the same as far as the method has learned the items."""
+        return [item for item in self.added(user) if item < len(self.recommender.item_ids)]
+
     def current_lists(self, asked: Sequence[tuple[int, Added]], options: RankingOptions) -> list[list[Entry]]:
         """Return the ranked lists of user indices, each with what the journal adds to the user."""
         plain = [user for user, added in asked if not added]

@@ -274,18 +274,24 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
     if model.fallback(user, added) is not None and model.can["explain"]:
         message = "the model was fitted on no interaction of this user, who gets the most popular items"
         raise ApiError(404, "nothing_to_explain", message)
-    warm = [each for each in added if each < len(model.recommender.item_ids)]
-    return await service.run(model.explain, item, user, warm if warm and model.can["fold_in"] else None)
+    warm = model.added_warm(user) if model.can["fold_in"] else []
+    return await service.run(model.explain, item, user, warm or None)
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
 def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
-    """The contribution of each item of a new user's history to the score of an item, largest first."""
+    """The contribution of each item of a new user's history to the score of an item, largest first.
+
+    Of a known `user` they follow what the model and the journal know.
+    """
     item = service.known("item", model.items.find, body.item)
     known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return model.explain(item, None if body.user is None else service.known("user", model.users.find, body.user), known)
+    if body.user is None:
+        return model.explain(item, None, known)
+    user = service.known("user", model.users.find, body.user)
+    return model.explain(item, user, [*model.added_warm(user), *known])
 
 
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)
