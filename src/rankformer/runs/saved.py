@@ -98,6 +98,12 @@ class Run:
     update: dict[str, Any] | None = None  # what it was updated from and by; it has then no metrics of its own
 
     @property
+    def source(self) -> dict[str, Any]:
+        """How its data was read, as far as the run says."""
+        said = self.data.get("source")
+        return said if isinstance(said, dict) else {} if said is None else {"source": said}
+
+    @property
     def parts(self) -> Parts:
         """The parts of the run's log, as its folder holds them.
 

@@ -280,7 +280,7 @@ def load_served_model(path: Path, settings: ServiceSettings | None = None) -> Se
     model = ServedModel(replace(run, recommender=recommender), version, str(manifest.get("created", "")))
     if settings.journal is not None:
         reader = JournalReader(settings.journal, (run.update or {}).get("journal"))
-        weights = (run.data.get("source") or {}).get("event_weights")
+        weights = run.source.get("event_weights")
         model.recent = RecentEvents(reader, model.users, model.items, weights)
         model.recent.catch_up()
     return model.warm_up(*(() if settings.where is None else (settings.where,)))
