@@ -207,6 +207,43 @@ def test_a_second_interrupt_adds_no_traceback(tmp_path):
     assert "--resume" in error
 
 
+FINALIZED = """
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+Finalized()
+"""
+SWALLOWED = """
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    pass
+"""
+
+
+@pytest.mark.parametrize(("drop", "again"), [(FINALIZED, 0), (SWALLOWED, 1)], ids=["by Python", "by a library"])
+def test_an_interrupt_that_was_dropped_is_raised_again(drop, again):
+    """Python drops what is raised in a finalizer; of what a library drops nobody hears, but the next one counts."""
+    command = f"{drop}\nprint('dropped', flush=True)\ntime.sleep(300)"
+    script = f"""
+import signal, sys, time
+from rankformer.cli import main
+main.app.command("wait")(lambda: exec({command!r}, globals()))
+sys.argv[1:] = ["wait"]
+sys.exit(main.run())
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"dropped\n"
+            for _ in range(again):
+                process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert b"Traceback" not in error
+
+
 def test_a_reader_that_leaves_is_no_error(finished):
     script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", script, "recommend", str(finished), "--all", "--json"]

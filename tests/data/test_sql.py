@@ -73,6 +73,31 @@ def test_a_table_is_read_by_known_names(database):
     assert log.weights.tolist() == [1.5, 2.0, 3.0]
 
 
+WRITING = {
+    "sqlite": ["vacuum into '{}'", "attach '{}' as x", "pragma journal_mode = wal", "select 1; select 2"],
+    "duckdb": [
+        "copy (select 1) to '{}'",
+        "export database '{}'",
+        "select 1; copy (select 1) to '{}'",
+        "install httpfs",
+    ],
+    "postgresql": ["select 1) as x; commit; create table made (a int); --", "select 1; select 2", "vacuum"],
+}
+
+
+@pytest.mark.parametrize(("kind", "query"), [(kind, query) for kind, queries in WRITING.items() for query in queries])
+def test_a_query_can_only_read(request, tmp_path, kind, query):
+    """A run folder says which query its data came from, and `evaluate` asks it again: it must not write."""
+    address = request.getfixturevalue(kind)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DataError):
+        Interactions.read(address, query=query.format(tmp_path / "made"))
+    assert sorted(tmp_path.iterdir()) == before
+    if kind == "postgresql":
+        with pytest.raises(DataError, match="made"):
+            Interactions.read(address, query="select * from made")
+
+
 def test_events_have_their_weights(database):
     query = """select user_id, item_id, case when w > 1.8 then 'cart' else 'view' end as kind from "the clicks" """
     options = {"query": query, "event": "kind"}

@@ -164,6 +164,17 @@ def test_metrics_of_processes_are_joined_by_name():
     assert b'process="1"' not in shared.read()
 
 
+def test_a_process_that_cannot_be_started_is_tried_again(runs, tmp_path):
+    """As where the most processes of a container are running: the others continue."""
+    failing = (
+        "import errno, os; real, left = os.fork, [3];"
+        "os.fork = lambda: left.append(left.pop() - 1) or (real() if left[0] < 0 else os.open('/no/such/file', 0));"
+    )
+    with serving(runs / "one", *FLAGS, log=tmp_path / "log", before=failing) as started:
+        assert "could not be started and is tried again" in started.log
+        assert httpx.get(f"{started.url}/v1/recommend/u1").status_code == 200
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_a_further_process_adds_less_than_60_mb_to_a_large_model(tmp_path):
     run, found = tmp_path / "run", {}

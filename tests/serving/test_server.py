@@ -152,3 +152,15 @@ def test_a_run_that_cannot_be_loaded_ends_the_start_with_one_line(runs, tmp_path
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "users.parquet is missing" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_no_collection_passes_over_all_that_is_imported_while_others_wait(run_folder, tmp_path):
+    counting = (
+        "import gc; real = gc.collect;"
+        "gc.collect = lambda: print('collected', len(gc.get_objects()), flush=True) or real();"
+    )
+    with serving(run_folder, log=tmp_path / "log", before=counting) as service:
+        service.wait_for(lambda: service.log.count("collected") >= 2)
+        started, serving_it = (int(line.split()[1]) for line in service.log.splitlines() if "collected" in line)
+    assert started > 100_000
+    assert serving_it < started / 10

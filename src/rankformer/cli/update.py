@@ -59,8 +59,8 @@ def update(
         raise ConfigError("--prune-journal needs --journal FOLDER")
     for name in sorted(options.keys() & {*SPLIT_SETTINGS, "k_core"}):
         raise ConfigError(f"{name} is for train: an update neither splits new interactions nor drops rare ones")
-    if out.resolve() == run.resolve():
-        raise ConfigError(f"--out {out} is RUN itself, which an update never touches; choose another folder")
+    if run.resolve() in (out.resolve(), *out.resolve().parents):
+        raise ConfigError(f"--out {out} is RUN itself or in it, which an update never touches; choose another folder")
     if journal is not None and not journal.is_dir():
         raise ConfigError(f"--journal {journal} is not a folder; give that of `rankformer serve --journal`")
     folder = RunFolder(out)

@@ -43,7 +43,8 @@ class Model(ABC):
         on_ranks: whether several ranks can fit it together.
         most_validation_users: how many users a validation looks at, a random sample; None for all.
         ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
-        late_ladder: the same for those that make a fit dearer: tried one by one, from the best settings so far.
+        late_ladder: the same for those that make a fit dearer: tried one by one, while
+            each brings a few per cent.
         fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range
             {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.

@@ -19,6 +19,7 @@ from rankformer.models.base import Model
 
 FRACTION = 4  # of the full fidelity in the first round
 SURVIVORS = 4  # one in so many enters the second
+LEAST_GAIN = 0.03  # of a rung of the late ladder, for the next to be tried
 
 Try = Callable[[dict[str, Any]], float | None]  # the value of settings on the validation part; None: failed, or no time
 
@@ -56,9 +57,12 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
     if not ladder:
         return {}
     for name, values in method.late_ladder.items():
-        best = max(tried.values(), key=lambda each: each[0])[1]
+        before, best = max(tried.values(), key=lambda each: each[0])
         for value in values if name not in fixed else ():
-            _known(tried, {**best, name: value}, measured)
+            found = _known(tried, {**best, name: value}, measured)
+            if found < (1 + LEAST_GAIN) * before:  # a dearer one would hardly bring more
+                break
+            before = found
     for changes in rest:
         _known(tried, changes, measured)
     return max(tried.values(), key=lambda each: each[0])[1]

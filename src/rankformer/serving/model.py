@@ -282,5 +282,5 @@ def load_served_model(path: Path, settings: ServiceSettings | None = None) -> Se
         reader = JournalReader(settings.journal, (run.update or {}).get("journal"))
         weights = (run.data.get("source") or {}).get("event_weights")
         model.recent = RecentEvents(reader, model.users, model.items, weights)
-        model.recent.of(None)  # reads what there is
+        model.recent.catch_up()
     return model.warm_up(*(() if settings.where is None else (settings.where,)))

@@ -279,11 +279,16 @@ class Supervisor:
         place = Worker(number, self._generation, os.getpid(), self._board, self._shared)
         signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-        process = os.fork()
-        if process == 0:
-            _work(self._app, place, self._answer, signals)
-        self._running[process] = (number, place.generation, time.monotonic())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        try:
+            process = os.fork()
+            if process == 0:
+                _work(self._app, place, self._answer, signals)
+            self._running[process] = (number, place.generation, time.monotonic())
+        except OSError as error:  # too many processes, or too little memory
+            logger.error("process %d could not be started and is tried again: %s", number + 1, error.strerror)
+            self._due[number] = time.monotonic() + 1.0
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
     def _collect(self) -> None:
         """Take note of processes that ended; those of this generation are due again."""

@@ -132,6 +132,8 @@ def _answering(handler: Callable[..., Any], service: Service, is_compared: bool)
         if has_model:
             arguments["model"] = model = service.compared_model if is_compared else service.model
             named["model_version"] = model.version
+            if model.recent is not None and model.recent.is_far_behind:
+                await service.run(model.recent.catch_up)
             for kind, segment in scope["path_params"].items():
                 ids, text = model.users if kind == "user" else model.items, unescaped(segment)
                 if kind == "user" and getattr(arguments.get("query"), "fallback", "none") != "none":
@@ -246,15 +248,16 @@ def recommend_session(service: Service, model: ServedModel, body: schemas.Sessio
 
 
 @_route("POST", "/v1/events", "lists", "New interactions", schemas.EventsAnswer, 429, 501, 507)
-async def events(service: Service, model: ServedModel, body: schemas.EventsRequest) -> Document:
+async def events(service: Service, body: schemas.EventsRequest) -> Document:
     """Appends interactions to the journal; when the answer comes they are on disk, and count in the next list.
 
     They are left out of the user's lists and folded in, and the next `rankformer update` learns them.
     """
+    model = service.model
     if model.recent is None:
         raise no_journal()
     records = await service.run(model.recent.records, body.events)
-    return {"accepted": await service.events.submit(None, records)}
+    return {"accepted": await service.events.submit(None, records), "model_version": model.version}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
