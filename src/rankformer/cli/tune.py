@@ -22,7 +22,7 @@ from rankformer.cli.model_options import (
     tracking_options,
 )
 from rankformer.cli.output import JsonFlag, console, show, show_json, show_note, show_table
-from rankformer.cli.progress import busy, on_terminal
+from rankformer.cli.progress import Heartbeat, busy, on_terminal
 from rankformer.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
@@ -299,14 +299,19 @@ class TuningProgress:
         columns = (TextColumn("trial"), MofNCompleteColumn(), BarColumn(bar_width=20), status, TimeElapsedColumn())
         self.bar = Progress(*columns, console=console(stderr=True), transient=True)
         self.task = self.bar.add_task("tuning", total=count, status="")
-        self.count, self.best, self.watched = count, "", on_terminal()
+        self.count, self.best, self.watched, self.doing = count, "", on_terminal(), "first trial"
+        self.heartbeat = Heartbeat(lambda: self.doing)  # off a terminal
 
     def __enter__(self) -> Self:
+        if not self.watched:
+            self.heartbeat.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
         if self.watched:
             self.bar.stop()
+        else:
+            self.heartbeat.__exit__(*problem)
 
     def begin(self, study: "Study") -> None:
         """Show a search as far as it has come."""
@@ -320,6 +325,7 @@ class TuningProgress:
     def note_event(self, event: dict[str, Any]) -> None:
         """Show how far the running trial is."""
         if "epoch" in event:
+            self.doing = f"trial: epoch {event['epoch']}"
             self.bar.update(self.task, status=f"epoch {event['epoch']}  {self.best}")
 
     def note_trial(self, trial: "Trial", study: "Study") -> None:
