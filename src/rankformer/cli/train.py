@@ -133,7 +133,8 @@ def train(
             _show_run(out, load_run(out).recommender, "already finished", json)
             return
         if weights is not None and not json:
-            show_note(f"{weights} (--weight-column '' reads none)")
+            asked_for = source.weight or source.event or source.half_life
+            show_note(weights if asked_for else f"{weights} (--weight-column '' reads none)")
         if overwrite and group.rank == 0:
             folder.clear()
         group.barrier()

@@ -29,7 +29,7 @@ class Storage:
     """The trials of one search in a database.
 
     Attributes:
-        place: the address without its password, for messages.
+        place: the address without its password and parameters, for messages.
     """
 
     def __init__(self, address: str, identity: dict[str, Any], name: str, space: Space) -> None:
@@ -46,11 +46,13 @@ class Storage:
         """
         try:
             url = make_url(address)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is no number
             url = None
         if url is None or url.get_backend_name() not in ("sqlite", "postgresql", "postgres", "mysql"):
             raise ConfigError("--storage: expected sqlite:///FILE or postgresql://user@host/database")
-        self.place = url.render_as_string(hide_password=True)
+        # Parameters may be secret too, and so is what an @ in a password that was not escaped makes part of the host.
+        public = url.set(query={}, host=url.host and url.host.rpartition("@")[2])
+        self.place = public.render_as_string(hide_password=True)
         self._secrets = url.set(drivername="sql").render_as_string(hide_password=False)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
