@@ -29,6 +29,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from rankformer import errors
 from rankformer.errors import RankError, RankformerError
@@ -198,20 +200,20 @@ def _watched() -> Iterator[None]:
         raise RankError(f"rank {ranks.rank} of {ranks.size}: {found}; start again with --resume") from error
 
 
-def _own_store(timeout: timedelta) -> dist.Store:
+def _own_store(timeout: timedelta) -> Store:
     """Return a store for the ranks of this start alone.
 
     torchrun keeps one store over all restarts. In it are still the addresses of ranks that have ended, and a rank that
     finds these tries to connect to nobody. So each rank asks under a name that was never used before, and the first
     rank of this start, the only one alive that answers, names the part of the store that is theirs.
     """
-    store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
     name, deadline = uuid4().hex, time.monotonic() + timeout.total_seconds()
     if rank:
         store.set(f"asking/{rank}", name)
         start = store.get(name).decode()
         store.set(f"{start}/{rank}", b"")
-        return dist.PrefixStore(start, store)
+        return PrefixStore(start, store)
     left = list(range(1, size))
     while left and time.monotonic() < deadline:
         for other in left:
@@ -221,7 +223,7 @@ def _own_store(timeout: timedelta) -> dist.Store:
         time.sleep(0.01)
     if left:
         raise dist.DistError(f"timed out waiting for ranks {left}")
-    return dist.PrefixStore(name, store)
+    return PrefixStore(name, store)
 
 
 @contextmanager

@@ -274,14 +274,13 @@ def _through_unit_rows_(
     result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
 
 
-def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms, added_in: torch.dtype) -> tuple[Tensor, ...]:
+def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms, wide: torch.dtype) -> tuple[Tensor, ...]:
     """Return the sums over each item's edges that its normaliser needs: of omega+ + omega-, or |omega+| and omega-."""
     if not weights.normalize:
         return ()
     if weights.negatives == "push" and weights.alpha >= 2:
         return (item_sums(graph, t.omega_pos + t.omega_neg),)
-    sums = (item_sums(graph, values.to(added_in)) for values in (t.omega_pos.abs(), t.omega_neg))
-    return tuple(each.to(t.r.dtype) for each in sums)
+    return tuple(item_sums(graph, each.to(wide)).to(each.dtype) for each in (t.omega_pos.abs(), t.omega_neg))
 
 
 def _normalizer(
