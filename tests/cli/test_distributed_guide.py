@@ -43,7 +43,7 @@ def test_the_formula_counts_what_is_sent():
     code = (
         "import numpy as np\n"
         "from rankformer import Interactions, Rankformer\n"
-        "from rankformer.data.interactions import Parts\n"
+        "from rankformer.data.parts import Parts\n"
         "from rankformer.graph.bipartite import BipartiteGraph\n"
         "from rankformer.graph.collectives import joined_ranks\n"
         "from rankformer.training.trainer import TrainingLoop\n"
