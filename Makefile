@@ -42,18 +42,18 @@ bench: $(BENCH)
 attack: $(READY)
 	$(BIN)/python -m attack $(ATTACK_OPTIONS)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(wildcard locks/*/dev.txt)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 14) else "rankformer needs Python 3.11 to 3.14; found " + sys.version.split()[0] + ". Set one with: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python tools/supply_chain.py install dev
 	touch $@
 
 $(BENCH): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python tools/supply_chain.py install bench
 	touch $@
 
 $(DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python tools/supply_chain.py install docs
 	touch $@
 
 clean:

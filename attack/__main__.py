@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attack import damage, hostile, inputs, limits, numerics, report, service, soak, values, writers
+from attack import damage, events, hostile, inputs, limits, numerics, report, service, soak, values, writers
 
 TOKEN = "admin-token-0123456789"
 ROOT = Path(__file__).parents[1]
@@ -68,11 +68,20 @@ class Attack:
         """Flipped bits and truncated files."""
         return damage.changed_bytes(self.place("bytes"), self.many(1000), self.many(200), self.seed)
 
+    def journal(self) -> dict[str, Any]:
+        """Journals of events whose writers die or fail, whose bytes change, and that are pruned meanwhile."""
+        counts = (self.many(200), self.many(100), self.many(1000), self.many(20))
+        return events.journal(self.place("journal"), *counts, self.seed)
+
+    def updates(self) -> dict[str, Any]:
+        """Updates of a run killed at random moments and at file calls, then made again."""
+        return events.killed_updates(self.place("updates"), self.many(100), self.seed)
+
     def folders(self) -> dict[str, Any]:
         """Hostile folders with right checksums."""
         from tests.serving.runs import write_full_run, write_run
 
-        place, outcomes, slowest = self.place("folders"), Counter[str](), 0.0
+        place, outcomes, slowest, memory, pid = self.place("folders"), Counter[str](), 0.0, 0.0, os.getpid()
         run = write_run(place / "run")
         blend = write_full_run(place / "blend")
         rest = max(0, self.many(500) - len(hostile.BY_HAND) - len(hostile.TO_A_BLEND))
@@ -81,11 +90,15 @@ class Attack:
             *((run, harm) for harm in harms),
             *((blend, harm) for harm in hostile.TO_A_BLEND.values()),
         ]:
-            started = time.process_time()
-            outcomes[hostile.outcome(target, place, harm)] += 1
+            folder = hostile.harmed(target, place, harm)
+            before, started = service.usage(pid)[1], time.process_time()
+            service.peak(pid)
+            outcomes[hostile.outcome(folder)] += 1
             slowest = max(slowest, time.process_time() - started)
+            memory = max(memory, service.peak(pid) - before)
         others = {name: count for name, count in outcomes.items() if name != "refused"}
-        return {"folders": outcomes.total(), "refused": outcomes["refused"], "others": others, "slowest s": slowest}
+        counts = {"folders": outcomes.total(), "refused": outcomes["refused"], "others": others}
+        return {**counts, "slowest s": slowest, "memory MB": memory}
 
     def settings(self) -> dict[str, Any]:
         """Settings at random, and fits with extreme ones."""
@@ -127,6 +140,10 @@ class Attack:
         with self._serving("swaps") as (found, folder):
             return service.swaps(found, folder, self.many(100), TOKEN)
 
+    def processes(self) -> dict[str, Any]:
+        """Processes of a service killed under load."""
+        return events.killed_processes(self.place("processes"), self.many(60), self.seed)
+
     def soak(self) -> dict[str, Any]:
         """All of it against the service, for long."""
         with self._serving("soak") as (found, folder):
@@ -142,13 +159,14 @@ class Attack:
             write_run(folder / run, seed)
         (folder / "current").symlink_to(folder / "one")
         environment = {"RANKFORMER_ADMIN_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
-        with serving(folder / "current", "--no-access-log", log=folder / "log", **environment) as found:
+        flags = ("--no-access-log", "--journal", str(folder / "journal"))
+        with serving(folder / "current", *flags, log=folder / "log", **environment) as found:
             yield found, folder
 
 
 CAMPAIGNS: tuple[str, ...] = (
-    *("kills", "replacements", "faults", "writers", "bytes", "folders", "settings", "inputs"),
-    *("numerics", "memory", "clock", "bodies", "requests", "connections", "swaps", "soak"),
+    *("kills", "replacements", "faults", "writers", "bytes", "journal", "updates", "folders", "settings", "inputs"),
+    *("numerics", "memory", "clock", "bodies", "requests", "connections", "swaps", "processes", "soak"),
 )
 
 
@@ -158,6 +176,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=f"of {', '.join(CAMPAIGNS)}; all by default")
     parser.add_argument("--scale", type=float, default=max(hours, 0.05), help="part of the full counts; default 0.05")
+    parser.add_argument("--add", action="store_true", help="add to what the results hold of a campaign: a further part")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of every draw")
     options = parser.parse_args()
     unknown = set(options.campaigns) - set(CAMPAIGNS)
@@ -170,6 +189,8 @@ def main() -> int:
             campaign: Callable[[], dict[str, Any]] = getattr(attack, name)
             started = time.perf_counter()
             result = {**campaign(), "seed": options.seed, "took s": time.perf_counter() - started}
+        earlier = report.kept(name) if options.add else None
+        result = result if earlier is None else report.together(earlier, result)
         bad = report.violations(name, result)
         failed += bad
         print(f"{name}: {report.line(name, result)}" + "".join(f"\n  FAILED: {each}" for each in bad), flush=True)

@@ -55,9 +55,9 @@ def failing_disk(folder: Path, faults: int, seed: int) -> dict[str, Any]:
     while found["faults"] < faults:
         place, is_run = folder / str(found["tries"]), rng.random() < 0.5
         fault = (
-            _Failing(rng.choice(CALLS), rng.randint(1, 12), rng.choice(ERRORS))
+            Failing(rng.choice(CALLS), rng.randint(1, 12), rng.choice(ERRORS))
             if rng.random() < 0.5
-            else _Full(rng.randrange(4000))
+            else Full(rng.randrange(4000))
         )
         found["tries"] += 1
         store = CheckpointStore(place, {"seed": 1})
@@ -87,7 +87,7 @@ def failing_disk(folder: Path, faults: int, seed: int) -> dict[str, Any]:
     return {name: found[name] for name in ("faults", "survived", "lost or mixed")}
 
 
-class _Failing:
+class Failing:
     """Makes the given call of os.NAME fail, counted from 1."""
 
     def __init__(self, name: str, call: int, code: int) -> None:
@@ -106,7 +106,7 @@ class _Failing:
         return self.real(*arguments, **options)
 
 
-class _Full:
+class Full:
     """Lets no file grow beyond a size: the write that would fails, as on a full disk."""
 
     def __init__(self, size: int) -> None:

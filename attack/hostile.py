@@ -119,6 +119,9 @@ BY_HAND: dict[str, Harm] = {
             ("versions",): ({"torch": 5}, {"torch": None}),
             ("settings",): ({"a": 10**400}, {"a": json.loads("[" * 50 + "]" * 50)}, {"a": "x" * 10**6}),
             ("data",): ({"a": 1e300}, {"a": {"b": 10**400}}),
+            ("data", "source"): ("x", 5, [], {"a": 10**400}),
+            ("data", "source", "event_weights"): (5, "x", {"view": "x"}, {"view": 1e300}, {"view": None}),
+            ("data", "fingerprint"): (5, [], None),
             ("protocol",): ({"k": [10**400]}, {"k": "x" * 20_000}),
             ("scorer",): ({}, {"kind": 5}, {"kind": "pickle"}, {"kind": "embeddings", "fold_in": 7}),
             ("scorer", "fold_in", "power"): ("x", [], None, True, 1e300, "1.0", 10**400),
@@ -230,19 +233,23 @@ def at_random(count: int, seed: int) -> Iterator[tuple[str, Harm]]:
         yield f"{'.'.join(path)} at random {number}", _set(*path, to=value)
 
 
-def outcome(run: Path, work: Path, harm: Harm) -> str:
-    """Return "refused", or how a harmed copy of a run was taken: "loaded", or the error that was not a refusal."""
+def harmed(run: Path, work: Path, harm: Harm) -> Path:
+    """Return a harmed copy of a run."""
+    folder = Path(shutil.copytree(run, work / "harmed", dirs_exist_ok=True))
+    harm(folder)
+    return folder
+
+
+def outcome(folder: Path) -> str:
+    """Return "refused", or how a harmed run was taken: "loaded", or the error that was not a refusal; remove it."""
     from rankformer.serving.model import load_served_model
 
-    folder = Path(shutil.copytree(run, work / "harmed", dirs_exist_ok=True))
     try:
-        harm(folder)
-        try:
-            load_served_model(folder)
-        except RunFolderError as error:
-            return "refused" if "\n" not in str(error) and len(str(error)) < 600 else f"long: {error}"
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"[:200]
-        return "loaded"
+        load_served_model(folder)
+    except RunFolderError as error:
+        return "refused" if "\n" not in str(error) and len(str(error)) < 600 else f"long: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
     finally:
         shutil.rmtree(folder)
+    return "loaded"

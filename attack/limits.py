@@ -182,6 +182,11 @@ def held(pid: int) -> int:
     return int(Path(f"/proc/{pid}/status").read_text().partition("VmSize:")[2].split()[0]) << 10
 
 
+def result_of(out: Path) -> Any:
+    """Return what a run folder holds, without times; None where there is none."""
+    return _result(Ended(0, "", ""), out)[1]
+
+
 def _result(done: Ended, out: Path) -> tuple[str, Any]:
     """Return what a command printed and what it wrote, without times."""
     if out.suffix:

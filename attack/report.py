@@ -19,6 +19,8 @@ ZERO = {
     "faults": ("lost or mixed",),
     "writers": ("mixed", "unexpected"),
     "bytes": ("not refused",),
+    "journal": ("lost", "invented", "twice"),
+    "updates": ("parent changed", "lost or mixed", "different"),
     "folders": ("others",),
     "settings": ("unexpected",),
     "inputs": ("unexpected",),
@@ -29,16 +31,20 @@ ZERO = {
     "requests": ("5xx", "failed", "tracebacks"),
     "connections": ("failed", "tracebacks"),
     "swaps": ("failed swaps", "failed answers"),
+    "processes": ("not replaced", "lost answers", "lost events", "tracebacks"),
     "soak": ("failed", "failed answers", "failed swaps", "damaged runs taken", "5xx to faults", "tracebacks"),
 }
 BELOW = {
-    "folders": {"slowest s": 2.0},
+    "folders": {"slowest s": 2.0, "memory MB": 200.0},
     "inputs": {"slowest s": 2.0},
     "bodies": {"cpu ms": 100.0, "memory MB": 20.0, "p99 ms": 100.0},
     "requests": {"p99 ms": 100.0},
     "connections": {"p99 ms": 100.0},
     "soak": {"growth %": 2.0, "p99 ms": 100.0},
 }
+
+
+_NOT_ADDED = ("formats", "methods", "lines reached", "found by coverage", "answered meanwhile")
 
 
 def violations(name: str, result: dict[str, Any]) -> list[str]:
@@ -51,10 +57,34 @@ def violations(name: str, result: dict[str, Any]) -> list[str]:
     ]
 
 
+def together(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return the results of two parts of a campaign as one: counts and lists are added, of measures the worse stays."""
+    found = dict(new)
+    for key, value in old.items():
+        other = new.get(key)
+        if key == "seed":
+            found[key] = f"{value}, {other}"
+        elif isinstance(value, list) and isinstance(other, list):
+            found[key] = value + other
+        elif isinstance(value, dict) and isinstance(other, dict):
+            found[key] = together(value, other)
+        elif isinstance(value, float) or key in _NOT_ADDED:
+            found[key] = value + other if key == "took s" else max(value, other)
+        elif isinstance(value, int) and isinstance(other, int):
+            found[key] = value + other
+    return found
+
+
 def line(name: str, result: dict[str, Any]) -> str:
     """Return a result as one line."""
     hidden = ("samples", "kinds", "seed", "dearest", "statuses", "took s")
     return ", ".join(f"{key} {_shown(value)}" for key, value in result.items() if key not in hidden)
+
+
+def kept(name: str) -> dict[str, Any] | None:
+    """Return the result of a campaign as it was kept, None before the first."""
+    known = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
+    return known[name]["result"] if name in known else None
 
 
 def keep(name: str, meaning: str, result: dict[str, Any], bad: list[str]) -> None:

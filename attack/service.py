@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 BODY_BYTES = 2**20
-POSTS = ("/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session")
+POSTS = ("/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session", "/v1/events")
 HEAD = "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
 
@@ -89,7 +89,9 @@ def dear_bodies(service: Any, seed: int, count: int) -> dict[str, Any]:
             before, held = usage(pid)
             peak(pid)
             with suppress(httpx.TransportError):  # answered and closed before all was sent
-                answer = client.post(POSTS[number % 3], content=body, headers={"Content-Type": "application/json"})
+                answer = client.post(
+                    POSTS[number % len(POSTS)], content=body, headers={"Content-Type": "application/json"}
+                )
                 statuses[str(answer.status_code)] += 1
                 worst["5xx"] += answer.status_code >= 500
             after = usage(pid)[0]
@@ -118,7 +120,9 @@ def bodies(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
         '"\\ud800"',
         "[1,[2]]",
     ]
-    fields = ["users", "history", "item", "allow", "block", "k", "zzz"]
+    event = '{"user":"u1","item":"i1"}'
+    entries += [event, '{"user":"%s","item":"i1"}' % ("x" * 900), '{"user":"u1","item":"i1","time":"2020-01-01"}']
+    fields = ["users", "history", "item", "allow", "block", "k", "zzz", "events", "events"]
     for number in range(count):
         entry = entries[number] if number < len(entries) else rng.choice(entries) * rng.choice((1, 1, 2))
         entry = entry if number < len(entries) or rng.random() < 0.5 else f"[{entry},{rng.choice(entries)}]"

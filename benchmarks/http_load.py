@@ -89,12 +89,16 @@ class Connection(asyncio.Protocol):
         else:
             self.on_free(self)
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer, or a new connection, is still to come."""
+        connecting = self.reconnecting is not None and not self.reconnecting.done()
+        return connecting or (self.started is not None and self.open)
+
     async def reconnect(self) -> None:
         """Connect again, where the service has asked for it."""
-        self.started = time.perf_counter()  # so that the loop waits for it
         port = self.transport.get_extra_info("peername")[1]
         await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", port)
-        self.started = None
         self.on_free(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -119,7 +123,6 @@ async def connect(port: int, count: int, tally: Tally, on_free: Callable[[Connec
 
 async def close(opened: Sequence[Connection]) -> None:
     """Close connections, and wait until their sockets are: the loop does that in its next turns."""
-    await asyncio.gather(*(c.reconnecting for c in opened if c.reconnecting is not None), return_exceptions=True)
     for connection in opened:
         connection.transport.close()
     while any(connection.transport.get_extra_info("socket").fileno() >= 0 for connection in opened):
@@ -139,7 +142,7 @@ async def closed_loop(port: int, requests: Sequence[bytes], connections: int, un
     started = time.perf_counter()
     for connection in opened:
         again(connection)
-    while any(connection.started is not None and connection.open for connection in opened):
+    while any(connection.busy for connection in opened):
         await asyncio.sleep(0.02)
     elapsed = time.perf_counter() - started
     await close(opened)
@@ -164,7 +167,7 @@ async def open_loop(port: int, requests: Sequence[bytes], connections: int, rate
                 tally.unsent += 1
         await asyncio.sleep(0.001)
     sending = time.perf_counter() - started
-    while any(connection.started is not None and connection.open for connection in opened):
+    while any(connection.busy for connection in opened):
         await asyncio.sleep(0.02)
     await close(opened)
     return {**tally.summary(sending), "due": due}

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+# Started in the background of a script, a process ignores interrupts, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A folder with a requirements.txt has an environment of its own (tools/side-environment) and is tested only in it.
 collect_ignore = [

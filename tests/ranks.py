@@ -1,15 +1,10 @@
 """Runs a test module's `main` on several ranks: each a process of its own, connected as torchrun connects them."""
 
 import os
-import socket
 import subprocess
 import sys
 
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+from tests.ports import free_port
 
 
 def start(count, *command, **environment):

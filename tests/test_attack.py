@@ -1,12 +1,13 @@
 """The standing attack, in small: each campaign runs, finds nothing, and says so when it does find something."""
 
+import ast
 import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from attack import damage, inputs, limits, numerics, report, values
+from attack import damage, events, inputs, limits, numerics, report, values
 from attack.__main__ import CAMPAIGNS, Attack
 from attack.service import bodies
 
@@ -22,6 +23,40 @@ def test_a_failing_disk_loses_nothing(tmp_path):
 def test_changed_bytes_are_refused(tmp_path):
     found = damage.changed_bytes(tmp_path, flips=20, truncations=5, seed=0)
     assert report.violations("bytes", found) == []
+
+
+def test_journals_lose_and_invent_nothing(tmp_path):
+    found = events.journal(tmp_path, kills=10, faults=8, changes=40, prunings=2, seed=0)
+    assert report.violations("journal", found) == []
+    assert (found["kills"], found["faults"], found["changes"]) == (10, 8, 40)
+    assert found["acknowledged"] > 1000
+
+
+def test_killed_updates_lose_nothing(tmp_path):
+    # In a process of its own: one that has threads cannot be forked.
+    program = (
+        "import sys; from pathlib import Path; from attack import events;"
+        "print(events.killed_updates(Path(sys.argv[1]), kills=3, seed=0))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    found = ast.literal_eval(done.stdout)
+    assert found["kills"] == 3
+    assert report.violations("updates", found) == []
+
+
+def test_parts_of_a_campaign_add_up():
+    one = {"inputs": 5, "unexpected": ["a"], "slowest s": 0.5, "formats": 26, "seed": 1, "took s": 2.0, "by": {"x": 1}}
+    two = {"inputs": 7, "unexpected": [], "slowest s": 0.2, "formats": 26, "seed": 2, "took s": 3.0, "by": {"x": 2}}
+    assert report.together(one, two) == {
+        "inputs": 12,
+        "unexpected": ["a"],
+        "slowest s": 0.5,
+        "formats": 26,
+        "seed": "1, 2",
+        "took s": 5.0,
+        "by": {"x": 3},
+    }
 
 
 def test_settings_at_random_are_taken_or_refused():

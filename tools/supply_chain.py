@@ -1,9 +1,10 @@
 """What is installed, from where and under which licence: `python tools/supply_chain.py COMMAND`.
 
-lock       write locks/PLATFORM.txt: what is installed of constraints.txt, with the hash of the file for this platform
-inventory  write sbom.json (CycloneDX) and docs/licences.md from what is installed
+lock       write locks/PLATFORM/*.txt, the hash of every file that pip chooses here for what CI installs, and from the
+           same answers of pip sbom.json (CycloneDX) and docs/licences.md
+install    install this project with an extra; each file is held to its hash where there is a lock of this platform
+side       install tests/NAME/requirements.txt, held in the same way
 floors     print the lowest versions that pyproject.toml allows, for `pip install -r`; tests/smoke.py tries them
-install    install this project with extras; each file is held to its hash where there is a lock of this platform
 
 torch is in no lock: its builds (CPU, CUDA) differ by machine and so do their own requirements; constraints.txt holds
 its version. Elsewhere the versions of constraints.txt hold without hashes; RANKFORMER_LOCK=0 asks for that.
@@ -16,16 +17,19 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SBOM, LICENCES = ROOT / "sbom.json", ROOT / "docs" / "licences.md"
-PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check"]
 CONSTRAINED = ["-c", str(ROOT / "constraints.txt")]
 WITHOUT_LOCK = ("torch",)
+EXTRAS = ("dev", "docs", "bench")  # that the Makefile installs, the first always
+SIDES = tuple(sorted(path.parent.name for path in ROOT.glob("tests/*/requirements.txt")))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+Found = dict[str, Any]  # what pip says of a file: its metadata and its hash
 
 
 def platform() -> str:
@@ -33,9 +37,9 @@ def platform() -> str:
     return f"{sysconfig.get_platform()}-cp{sys.version_info.major}{sys.version_info.minor}"
 
 
-def lock_path() -> Path:
-    """Return where the lock of this platform is, or would be."""
-    return ROOT / "locks" / f"{platform()}.txt"
+def lock_path(group: str) -> Path:
+    """Return where the lock of an extra or a side environment is for this platform, or would be."""
+    return ROOT / "locks" / platform() / f"{group}.txt"
 
 
 def normal(name: str) -> str:
@@ -44,75 +48,114 @@ def normal(name: str) -> str:
 
 
 def lock() -> None:
-    """Write the hash of the file that pip chooses here for each installed package of constraints.txt."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pinned = {normal(line.partition("==")[0]): line for line in lines if "==" in line}
-    installed = {normal(found.metadata["Name"]) for found in metadata.distributions()}
-    wanted = [pinned[name] for name in sorted(pinned) if name in installed and name not in WITHOUT_LOCK]
-    report = ["--dry-run", "--ignore-installed", "--no-deps", "--report", "-", *wanted]
+    """Write the locks of this platform, and the inventory from those of all."""
+    main: dict[str, Found] = {}
+    others: dict[str, Found] = {}
+    for extra in EXTRAS:
+        found = _resolved([*CONSTRAINED, "-e", f"{ROOT}[{EXTRAS[0]},{extra}]"])
+        _write_lock(extra, {name: each for name, each in found.items() if name not in main})
+        main |= found
+    for side in SIDES:
+        found = _resolved(["--no-deps", "-r", str(_requirements_of(side))])
+        _write_lock(side, found)
+        others |= found
+    inventory({**others, **main})
+
+
+def _resolved(arguments: list[str]) -> dict[str, Found]:
+    """Return what pip would install, by name; this project is not among it."""
+    report = ["--dry-run", "--ignore-installed", "--report", "-", *arguments]
     done = subprocess.run([*PIP, *report], stdout=subprocess.PIPE, text=True, check=True)
-    lines = []
-    for found in json.loads(done.stdout)["install"]:
-        name, version = normal(found["metadata"]["name"]), found["metadata"]["version"]
-        digest = found["download_info"]["archive_info"]["hashes"]["sha256"]
-        lines.append(f"{name}=={version} --hash=sha256:{digest}")
-    head = f"# Written by tools/supply_chain.py lock for {platform()}; torch is held by constraints.txt.\n"
-    lock_path().parent.mkdir(exist_ok=True)
-    lock_path().write_text(head + "\n".join(sorted(lines)) + "\n")
+    found = {normal(each["metadata"]["name"]): each for each in json.loads(done.stdout)["install"]}
+    return {name: each for name, each in sorted(found.items()) if name != "rankformer"}
 
 
-def install(extras: str) -> int:
-    """Install the project with extras such as dev; return the exit code."""
-    if lock_path().exists() and os.environ.get("RANKFORMER_LOCK", "1") != "0":
-        code = subprocess.call([*PIP, "--require-hashes", "--no-deps", "-r", str(lock_path())])
-        if code:
-            name = lock_path().relative_to(ROOT)
-            print(f"a file is not the one that {name} names (or pip failed, see above); RANKFORMER_LOCK=0 installs "
-                  "the same versions without hashes", file=sys.stderr)  # fmt: skip
-            return code
-    return subprocess.call([*PIP, *CONSTRAINED, "-e", f"{ROOT}[{extras}]"])
+def _write_lock(group: str, found: dict[str, Found]) -> None:
+    lines = [f"# Written by tools/supply_chain.py lock for {platform()}; torch is held by constraints.txt."]
+    lines += [
+        f"{name}=={each['metadata']['version']} --hash=sha256:{_hash(each)}"
+        for name, each in found.items()
+        if name not in WITHOUT_LOCK
+    ]
+    lock_path(group).parent.mkdir(parents=True, exist_ok=True)
+    lock_path(group).write_text("\n".join(lines) + "\n")
 
 
-def inventory() -> None:
+def _hash(found: Found) -> str:
+    return str(found["download_info"]["archive_info"]["hashes"]["sha256"])
+
+
+def install(extra: str) -> int:
+    """Install the project with an extra such as dev; return the exit code."""
+    code = _held(extra)
+    if code is None:
+        return subprocess.call([*PIP, *CONSTRAINED, "-e", f"{ROOT}[{extra}]"])
+    # setuptools builds the project; it is in the lock too, where a build of its own would fetch any.
+    return code or subprocess.call([*PIP, "--no-build-isolation", *CONSTRAINED, "-e", f"{ROOT}[{extra}]"])
+
+
+def side(name: str) -> int:
+    """Install what tests/NAME needs, as listed; return the exit code."""
+    code = _held(name)
+    return subprocess.call([*PIP, "--no-compile", "--no-deps", "-r", _requirements_of(name)]) if code is None else code
+
+
+def _held(group: str) -> int | None:
+    """Install the files of a lock and return the exit code; None where there is none, or it is not wanted."""
+    path = lock_path(group)
+    if os.environ.get("RANKFORMER_LOCK", "1") == "0" or not path.exists():
+        print(f"{group}: pinned versions without hashes ({path.relative_to(ROOT)} is not there or not wanted)")
+        return None
+    code = subprocess.call([*PIP, "--no-compile", "--require-hashes", "--no-deps", "-r", str(path)])
+    if code:
+        print(f"a file is not the one that {path.relative_to(ROOT)} names (or pip failed, see above); "
+              "RANKFORMER_LOCK=0 installs the same versions without hashes", file=sys.stderr)  # fmt: skip
+    return code
+
+
+def _requirements_of(side: str) -> Path:
+    return ROOT / "tests" / side / "requirements.txt"
+
+
+def inventory(packages: dict[str, Found]) -> None:
     """Write the bill of materials and the table of licences."""
-    packages = _packages()
+    packages = dict(sorted(packages.items()))
     SBOM.write_text(json.dumps(sbom(packages), indent=1) + "\n")
-    direct = _direct()
+    direct = requirements()
     rows = [
-        f"| {name} | {found.version} | {licence(found)} | {', '.join(direct.get(name, ())) or 'indirect'} |"
+        f"| {name} | {_version(found)} | {licence(found['metadata'])} | {', '.join(direct.get(name, ['indirect']))} |"
         for name, found in packages.items()
     ]
     LICENCES.write_text(
         "# Licences of what is installed\n\nrankformer itself is Apache-2.0. Written by `python tools/supply_chain.py "
-        f"inventory` from the metadata of the installed packages, on {platform()}; the bill of materials in CycloneDX "
-        "is [sbom.json](../sbom.json). \"needed by\" names the extra; core is every installation.\n\n"
+        f"lock` from the metadata of the packages, on {platform()}; the bill of materials in CycloneDX "
+        "is [sbom.json](../sbom.json). \"needed by\" names the extra; core is every installation, indirect is what "
+        "these need, or what a test does.\n\n"
         "| package | version | licence | needed by |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )  # fmt: skip
 
 
-def sbom(packages: dict[str, metadata.Distribution]) -> dict[str, Any]:
+def sbom(packages: dict[str, Found]) -> dict[str, Any]:
     """Return packages as a CycloneDX 1.6 document."""
-    hashes = locked_hashes()
+    refs = {name: f"pkg:pypi/{name}@{_version(found)}" for name, found in packages.items()}
     components = [
         {
             "type": "library",
-            "bom-ref": f"pkg:pypi/{name}@{found.version}",
+            "bom-ref": refs[name],
             "name": name,
-            "version": found.version,
-            "purl": f"pkg:pypi/{name}@{found.version}",
-            "licenses": [{"license": {"name": licence(found)}}],
-            **({"hashes": [{"alg": "SHA-256", "content": hashes[name]}]} if name in hashes else {}),
+            "version": _version(found),
+            "purl": refs[name],
+            "licenses": [{"license": {"name": licence(found["metadata"])}}],
+            **({} if name in WITHOUT_LOCK else {"hashes": [{"alg": "SHA-256", "content": _hash(found)}]}),
         }
         for name, found in packages.items()
     ]
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     itself = {"type": "library", "bom-ref": "rankformer", "name": "rankformer", "version": version}
-    refs = {component["name"]: component["bom-ref"] for component in components}
-    needs = {
-        refs[name]: sorted({refs[other] for other in _requirements(found) if other in refs})
-        for name, found in packages.items()
-    }
-    graph = {"rankformer": sorted(refs[name] for name in _direct() if name in refs), **needs}
+    graph = {"rankformer": sorted(refs[name] for name in requirements() if name in refs)}
+    for name, found in packages.items():
+        needs = [_name_of(text) for text in found["metadata"].get("requires_dist", []) if "extra ==" not in text]
+        graph[refs[name]] = sorted({refs[other] for other in needs if other in refs})
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -123,35 +166,26 @@ def sbom(packages: dict[str, metadata.Distribution]) -> dict[str, Any]:
     }
 
 
-def locked_hashes() -> dict[str, str]:
-    """Return the hash of each package in this platform's lock."""
-    lines = lock_path().read_text().splitlines() if lock_path().exists() else []
-    return {line.partition("==")[0]: line.rpartition("sha256:")[2] for line in lines if "--hash" in line}
+def _version(found: Found) -> str:
+    return str(found["metadata"]["version"]).partition("+")[0]  # torch adds its build: 2.13.0+cpu
 
 
-def licence(found: metadata.Distribution) -> str:
-    """Return the licence that a package states: an expression, a short text, or its classifiers."""
-    stated = found.metadata.get("License-Expression") or ""
-    classified = [
-        value.rpartition(" :: ")[2] for value in found.metadata.get_all("Classifier", []) if "License ::" in value
-    ]
-    short = (found.metadata.get("License") or "").strip().splitlines()[:1]
-    plain = stated or " and ".join(classified) or (short[0] if short and len(short[0]) < 60 else "")
+def licence(stated: dict[str, Any]) -> str:
+    """Return the licence that a package's metadata states: an expression, a short text, or its classifiers."""
+    classified = [value.rpartition(" :: ")[2] for value in stated.get("classifier", []) if "License ::" in value]
+    short = (stated.get("license") or "").strip().splitlines()[:1]
+    plain = stated.get("license_expression") or " and ".join(classified)
+    plain = plain or (short[0] if short and len(short[0]) < 60 else "")
     return plain.replace("|", "/") or "not stated"
 
 
-def groups(group: str) -> list[str]:
-    """Return the packages that one extra names, or `core`."""
-    return [name for name, extras in _direct().items() if group in extras]
-
-
-def _direct() -> dict[str, list[str]]:
-    """Return the packages that pyproject.toml names, each with the extras that do."""
+def requirements() -> dict[str, list[str]]:
+    """Return the packages that pyproject.toml names, each with the extras that do; `core` for every installation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"core": project["dependencies"], **project["optional-dependencies"]}
     found: dict[str, list[str]] = {}
-    for group, requirements in groups.items():
-        for requirement in requirements:
+    for group, needs in groups.items():
+        for requirement in needs:
             found.setdefault(_name_of(requirement), []).append(group)
     return found
 
@@ -168,24 +202,6 @@ def floors() -> list[str]:
     return sorted({pinned, *(each.replace(">=", "==") for each in wanted if _name_of(each) not in WITHOUT_LOCK)})
 
 
-def _packages() -> dict[str, metadata.Distribution]:
-    """Return the installed packages that this project needs, directly or not, by name."""
-    installed = {normal(found.metadata["Name"]): found for found in metadata.distributions()}
-    waiting, needed = list(_direct()), set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name in installed and name not in needed:
-            needed.add(name)
-            waiting += _requirements(installed[name])
-    return {name: installed[name] for name in sorted(needed)}
-
-
-def _requirements(found: metadata.Distribution) -> list[str]:
-    return [_name_of(text) for text in found.requires or [] if "extra ==" not in text] + (
-        ["psycopg-binary"] if found.metadata["Name"] == "psycopg" else []
-    )
-
-
 def _name_of(requirement: str) -> str:
     match = _NAME.match(requirement)
     assert match, requirement
@@ -196,11 +212,11 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["lock"]:
             lock()
-        case ["inventory"]:
-            inventory()
+        case ["install", extra]:
+            sys.exit(install(extra))
+        case ["side", name]:
+            sys.exit(side(name))
         case ["floors"]:
             print("\n".join(floors()))
-        case ["install", extras]:
-            sys.exit(install(extras))
         case _:
             sys.exit(__doc__)

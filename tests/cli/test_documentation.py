@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from tests.ports import free_port
 
 from rankformer.cli.main import app
 
@@ -22,7 +22,12 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 APPLICATION = typer.main.get_command(app)
 # Pages whose shell and Python blocks are run in order, in an empty folder; other pages have tests of their own.
-RUN = ["install.md", "tutorial.md", *(f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md")))]
+RUN = [
+    "install.md",
+    "tutorial.md",
+    "updates.md",
+    *(f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md"))),
+]
 BLOCK = re.compile(r"^```(sh|python)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL_WORDS = {"|", "&", "&&", ">", ";"}
 SHELL = re.compile(r"[|&;$<>]")
@@ -44,12 +49,6 @@ def chunks(block):
         ends_with = here[1] if here else None if line == ends_with else ends_with
     if waiting:
         yield "\n".join(waiting)
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

@@ -63,6 +63,33 @@ def test_a_callback_that_fails_stops_the_training_and_it_can_be_resumed(train, t
     assert epochs == [1, 2, 3, 4, 5, 6]  # those before the resume too, once
 
 
+def test_a_callback_cannot_change_what_the_training_sees(train, tmp_path):
+    (tmp_path / "greedy.py").write_text("def take(event):\n    event.get('settings', {}).clear()\n    event.clear()\n")
+    assert train("--callback", "greedy:take").code == 0
+    taken = (tmp_path / "run" / "log.jsonl").read_text()
+    assert '"event": "validation"' in taken
+
+
+@pytest.mark.parametrize(("option", "what"), [("--callback", "leaving:stop"), ("--model", "leaving:Model")])
+def test_a_module_that_leaves_is_named(train, tmp_path, monkeypatch, option, what):
+    """Scripts without a main guard call sys.exit when they are imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit('usage: leaving')\n")
+    outcome = train(option, what)
+    assert outcome.code == 2
+    assert "leaving" in outcome.error
+    assert "cannot be loaded: SystemExit: usage: leaving" in outcome.error
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    assert "SyntaxError" in train(option, "syntax:f").error
+
+
+def test_a_callback_that_leaves_is_named(train, tmp_path):
+    (tmp_path / "late.py").write_text("import sys\ndef stop(event):\n    sys.exit(3)\n")
+    outcome = train("--callback", "late:stop")
+    assert outcome.code == 2
+    assert "error: --callback late:stop failed at the event 'begin': SystemExit: 3" in outcome.err.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

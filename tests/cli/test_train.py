@@ -321,7 +321,7 @@ class TestInterrupted:
 
 def test_a_real_interrupt(clicks, tmp_path):
     """As a user does it: in a process of its own, stopped by Ctrl-C."""
-    script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    script = "import sys; from rankformer.cli.main import run; sys.exit(run())"
     settings = ["--set", "epochs=1000000", "--set", "patience=1000000", "--set", "validate_every=10"]
     arguments = ["train", str(clicks), "--out", "run", "--model", "rankformer", *CLICK_COLUMNS, *settings]
     command = [sys.executable, "-c", script, *arguments]

@@ -241,7 +241,7 @@ def test_interrupted_it_says_how_to_go_on(tune, folder, monkeypatch, tmp_path):
 
 def test_a_real_interrupt(clicks, tmp_path):
     """As a user does it: in a process of its own, stopped by Ctrl-C."""
-    script = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    script = "import sys; from rankformer.cli.main import run; sys.exit(run())"
     arguments = ["tune", str(clicks), "--model", "mf", "--trials", "100000", "--threads", "1", *CLICK_COLUMNS, *TINY]
     command = [sys.executable, "-c", script, *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -89,3 +89,13 @@ def test_new_items_of_a_known_user(cli, run):
     found = cli("explain", run, "--user", "u1", "--history", "111", "--item", item, "--json").json
     assert 111 in {reason["item_id"] for reason in found["reasons"]}
     assert json.dumps(found)
+
+
+def test_an_update_never_writes_into_its_run(cli, run, tmp_path):
+    before = sorted(path.name for path in run.iterdir())
+    (tmp_path / "link").symlink_to(run)
+    for out in (run, run / "sub", tmp_path / "link", run / ".." / "run"):
+        outcome = cli("update", run, "--with", tmp_path / "new.csv", "--out", out, "--overwrite")
+        assert outcome.code == 2
+        assert "which an update never touches" in outcome.error
+    assert sorted(path.name for path in run.iterdir()) == before

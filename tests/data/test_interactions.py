@@ -13,7 +13,12 @@ from rankformer.data import Interactions
 from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, DataError
 
-TESTED = {"pandas": ("source", "pandas"), "polars": ("source", "polars"), "Arrow": ("source", "pyarrow")}
+TESTED = {
+    "pandas": ("source", "pandas"),
+    "polars": ("source", "polars"),
+    "Arrow": ("source", "pyarrow"),
+    "SciPy": ("source", "scipy"),
+}
 PAIRS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=1, max_size=60)
 
 

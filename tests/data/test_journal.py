@@ -1,7 +1,9 @@
 """What is acknowledged is read back, once; what a kill cut off is not."""
 
 import os
+import resource
 import threading
+import zlib
 
 import pyarrow as pa
 import pytest
@@ -68,12 +70,27 @@ def test_a_damaged_line_is_counted_and_the_others_are_read(tmp_path):
     assert reader.damaged == 1
 
 
+def test_lines_without_end_do_not_hide_what_follows(tmp_path):
+    """A disk that lost a part of a segment gives zeros for it."""
+    JournalWriter(tmp_path).append(EVENTS)
+    [path] = segments(tmp_path)
+    path.write_bytes(EVENTS[0].line() + bytes(200_000) + EVENTS[1].line() + EVENTS[2].line())
+    reader = JournalReader(tmp_path)
+    assert list(reader.new_events()) == [EVENTS[0], EVENTS[2]]
+    assert reader.damaged > 0
+    assert reader.waiting_bytes() == 0
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b'{"user":[1],"item":2,"time":3}', b'{"user":1,"item":2,"time":3,"more":4}']
+    "content",
+    [
+        *(b"", b"{}", b"[]", b'{"user":[1],"item":2,"time":3}', b'{"user":1,"item":2,"time":3,"more":4}'),
+        b'{"user":1,"item":2,"time":%d}' % 10**30,
+        *(b'{"user":"","item":2,"time":3}', b'{"user":1,"item":"","time":3}'),
+        *(b'{"user":1,"item":2,"time":3,"weight":%s}' % each for each in (b"0", b"-1", b"NaN", b"1e999", b"9" * 400)),
+    ],
 )
 def test_a_line_that_is_not_an_event_is_damaged(content):
-    import zlib
-
     assert Event.read(b"%08x %s\n" % (zlib.crc32(content), content)) is None
 
 
@@ -118,6 +135,57 @@ def test_rotation_and_pruning(tmp_path, monkeypatch):
     assert len(segments(tmp_path)) == 1
     writer.append([Event("u", 8, 1)])
     assert [event.item for event in reader.new_events()] == [8]
+
+
+def test_what_a_process_still_writes_is_not_pruned(tmp_path):
+    """Whoever appends to a removed file is told that the event is on disk, and nobody ever reads it."""
+    one, two, reader = JournalWriter(tmp_path), JournalWriter(tmp_path), JournalReader(tmp_path)
+    one.append(EVENTS[:1])
+    two.append(EVENTS[1:2])
+    assert len(list(reader.new_events())) == 2
+    assert prune(tmp_path, reader.positions) == 0
+    one.append(EVENTS[2:])
+    assert list(reader.new_events()) == EVENTS[2:]
+    one.close()
+    assert prune(tmp_path, {}) == 0  # nobody says that it was read
+    assert prune(tmp_path, reader.positions) == 1
+
+
+def test_a_segment_that_a_kill_cut_off_is_pruned(tmp_path):
+    writer = JournalWriter(tmp_path)
+    writer.append(EVENTS)
+    writer.close()
+    [path] = segments(tmp_path)
+    os.truncate(path, path.stat().st_size - 5)
+    writer.append(EVENTS[:1])
+    reader = JournalReader(tmp_path)
+    assert len(list(reader.new_events())) == 3
+    assert prune(tmp_path, {**reader.positions, path.name: len(EVENTS[0].line())}) == 0  # an event follows
+    assert prune(tmp_path, reader.positions) == 1
+    assert read(tmp_path) == EVENTS[:1]
+
+
+def test_a_segment_may_be_pruned_while_it_is_read(tmp_path, monkeypatch):
+    JournalWriter(tmp_path).append(EVENTS[:1])
+    [path] = segments(tmp_path)
+    gone = {tmp_path / "00000000-x.journal": 50, path: path.stat().st_size}
+    monkeypatch.setattr("rankformer.data.journal._sizes", lambda folder: gone)
+    assert read(tmp_path) == EVENTS[:1]
+
+
+def test_a_full_disk_leaves_no_empty_segments(tmp_path):
+    writer, before = JournalWriter(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer.append(EVENTS[:1])
+    for most in (len(EVENTS[0].line()) + 9, 0, 0):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                writer.append(EVENTS[1:])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(segments(tmp_path)) == 1
+    writer.append(EVENTS[2:])
+    assert read(tmp_path) == [EVENTS[0], EVENTS[2]]
 
 
 def test_a_full_journal_takes_nothing(tmp_path):

@@ -13,7 +13,10 @@ from rankformer.data import DataSource, Interactions
 from rankformer.data.readers.sql import redact, without_secrets
 from rankformer.errors import ConfigError, DataError
 
-TESTED = {"DuckDB, SQLite and Parquet files": ("source", "duckdb"), "PostgreSQL": ("source", "psycopg")}
+TESTED = {
+    "DuckDB, SQLite and Parquet files": ("source", "duckdb", "duckdb sqlite"),
+    "PostgreSQL": ("source", "psycopg", "postgresql"),
+}
 ROWS = [("ann", 7, "2024-01-01 10:00:00", 1.5), ("bo'b", 8, "2024-01-02 00:00:00", 2.0), ("ann", 9, "2024-02-01", 3.0)]
 EXPECTED = [("ann", 7), ("bo'b", 8), ("ann", 9)]
 MICROSECONDS = [1_704_103_200_000_000, 1_704_153_600_000_000, 1_706_745_600_000_000]
@@ -68,6 +71,31 @@ def test_a_table_is_read_by_known_names(database):
     assert raw_pairs(log) == EXPECTED
     assert log.times.tolist() == MICROSECONDS
     assert log.weights.tolist() == [1.5, 2.0, 3.0]
+
+
+WRITING = {
+    "sqlite": ["vacuum into '{}'", "attach '{}' as x", "pragma journal_mode = wal", "select 1; select 2"],
+    "duckdb": [
+        "copy (select 1) to '{}'",
+        "export database '{}'",
+        "select 1; copy (select 1) to '{}'",
+        "install httpfs",
+    ],
+    "postgresql": ["select 1) as x; commit; create table made (a int); --", "select 1; select 2", "vacuum"],
+}
+
+
+@pytest.mark.parametrize(("kind", "query"), [(kind, query) for kind, queries in WRITING.items() for query in queries])
+def test_a_query_can_only_read(request, tmp_path, kind, query):
+    """A run folder says which query its data came from, and `evaluate` asks it again: it must not write."""
+    address = request.getfixturevalue(kind)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DataError):
+        Interactions.read(address, query=query.format(tmp_path / "made"))
+    assert sorted(tmp_path.iterdir()) == before
+    if kind == "postgresql":
+        with pytest.raises(DataError, match="made"):
+            Interactions.read(address, query="select * from made")
 
 
 def test_events_have_their_weights(database):

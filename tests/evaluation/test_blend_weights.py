@@ -66,7 +66,6 @@ def test_small_blocks_of_users_change_nothing(monkeypatch):
     scorers = [scorer(1), informed(1.0)]
     whole = ballot(scorers).ndcg([0.4, 0.6])
     monkeypatch.setattr(blend_weights, "_BLOCK_NUMBERS", 3 * 2 * M)
-    monkeypatch.setattr(blend_weights, "_HITS_AT_ONCE", 7)
     assert ballot(scorers).ndcg([0.4, 0.6]) == pytest.approx(whole)
 
 
@@ -92,17 +91,18 @@ def test_ties_go_to_the_item_with_the_lower_index():
 def test_a_sample_of_users_is_a_part_of_them_and_the_seed_decides_which(monkeypatch):
     monkeypatch.setattr(blend_weights, "MOST_USERS", 10)
     scorers = [scorer(1)]
-    samples = [Ballot.of(scorers, TRUTH, SEEN, seed).scores for seed in (0, 0, 1)]
-    assert len(samples[0]) == 10
-    assert torch.equal(samples[0], samples[1])
-    assert samples[0].shape != samples[2].shape or not torch.equal(samples[0], samples[2])
+    samples = [Ballot.of(scorers, TRUTH, SEEN, seed) for seed in (0, 0, 1)]
+    assert samples[0].users == 10
+    first, again, other = (sample.differences for sample in samples)
+    assert torch.equal(first, again)
+    assert first.shape != other.shape or not torch.equal(first, other)
 
 
 def test_the_ballot_of_some_users_is_that_of_a_smaller_validation_part():
     scorers, chosen = [scorer(1), informed(1.0)], np.arange(len(TRUTH.users)) % 3 == 0
     some = VALID.rows(np.isin(VALID.users, TRUTH.users[chosen]))
     expected = ndcg(scorers, [0.3, 0.7], some)
-    assert ballot(scorers).rows(chosen).ndcg([0.3, 0.7]) == pytest.approx(expected, abs=1e-6)
+    assert ballot(scorers).of_users(chosen).ndcg([0.3, 0.7]) == pytest.approx(expected, abs=1e-6)
 
 
 @settings(max_examples=20, deadline=None)

@@ -44,6 +44,22 @@ def test_with_fewer_it_is_the_best_approximation(normalized, small_side, monkeyp
         torch.testing.assert_close(side.double().square().sum(0), s[:5], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(400, 250), (250, 400)])
+@pytest.mark.parametrize("rank", [None, 7])
+def test_the_quick_iteration_finds_the_same(n, m, rank, normalized, monkeypatch):
+    monkeypatch.setattr(module, "_MEDIUM_SIDE", 4)
+    graph = graph_of(n, m, 3000)
+    if rank is not None:  # blocks of users with the same items
+        users, items = (each.ravel() for each in np.meshgrid(np.arange(n), np.arange(m), indexing="ij"))
+        same = users % rank == items % rank
+        graph = BipartiteGraph.from_pairs(users[same], items[same], n, m)
+    exact = structural_encoding(graph, 12, seed=0, normalized=normalized)
+    quick = structural_encoding(graph, 12, seed=0, normalized=normalized, exact=False)
+    torch.testing.assert_close(quick.square().sum(0), exact.square().sum(0), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(product(graph, quick), product(graph, exact), rtol=0, atol=2e-3)
+
+
 def test_signs_are_settled():
     graph = graph_of(30, 20, 150)
     first, other = (structural_encoding(graph, 4, seed) for seed in (0, 1))

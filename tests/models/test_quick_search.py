@@ -70,15 +70,29 @@ def test_halving_tries_everything_at_a_quarter_and_the_best_quarter_in_full():
     assert found == {"width": 4, "depth": 3}
 
 
-def test_what_makes_a_fit_dearer_comes_last_with_the_best_of_the_others():
+def test_what_makes_a_fit_dearer_is_tried_with_the_best_before_the_rest_of_the_best_quarter():
     class Late(Halving):
-        late_ladder: ClassVar = {"rate": (0.1, 0.9)}
+        late_ladder: ClassVar = {"rate": (0.9, 0.1)}
 
-    found, tried = search(Late, lambda width, depth, epochs, rate=0.5: width + 10 * depth + rate)
+    found, tried = search(Late, lambda width, depth, epochs, rate=0.5: width + 10 * depth + 5 * rate)
     best = {"width": 4, "depth": 3}
-    assert tried[-2:] == [{**best, "rate": 0.1}, {**best, "rate": 0.9}]
+    assert tried[6:] == [best, {**best, "rate": 0.9}, {**best, "rate": 0.1}, {"depth": 3}, {}]
     assert found == {**best, "rate": 0.9}
     assert search(Late, lambda width, depth, epochs, rate: width, rate=0.2)[0] == {"width": 4}
+
+
+def test_a_dearer_rung_is_tried_only_where_the_one_before_brought_enough():
+    class Late(Halving):
+        late_ladder: ClassVar = {"rate": (1.0, 2.0, 4.0)}
+
+    def value_of(width, depth, epochs, rate=0.5):
+        return 10 + depth + min(rate, 2.0) / 2
+
+    found, tried = search(Late, value_of)
+    assert [changes["rate"] for changes in tried if "rate" in changes] == [1.0]  # 1.9 % more
+    assert found == {"depth": 3, "rate": 1.0}
+    _, tried = search(Late, lambda **settings: value_of(**settings) - 10)
+    assert [changes["rate"] for changes in tried if "rate" in changes] == [1.0, 2.0, 4.0]
 
 
 def test_what_time_allows_is_spent_near_the_best():

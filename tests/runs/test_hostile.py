@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from attack.hostile import BY_HAND, TO_A_BLEND, at_random, outcome, rewrite
+from attack.hostile import BY_HAND, TO_A_BLEND, at_random, harmed, outcome, rewrite
 from tests.serving.runs import write_full_run, write_run
 
 from rankformer.errors import RunFolderError
@@ -23,22 +23,22 @@ def blend(tmp_path_factory):
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_harm_is_refused(run, tmp_path, name):
-    assert outcome(run, tmp_path, BY_HAND[name]) == "refused"
+    assert outcome(harmed(run, tmp_path, BY_HAND[name])) == "refused"
 
 
 @pytest.mark.parametrize("name", TO_A_BLEND)
 def test_a_harm_to_a_blend_is_refused(blend, tmp_path, name):
-    assert outcome(blend, tmp_path, TO_A_BLEND[name]) == "refused"
+    assert outcome(harmed(blend, tmp_path, TO_A_BLEND[name])) == "refused"
 
 
 def test_harms_at_random_are_refused(run, tmp_path):
     for name, harm in at_random(40, seed=0):
-        assert outcome(run, tmp_path, harm) == "refused", name
+        assert outcome(harmed(run, tmp_path, harm)) == "refused", name
 
 
 def test_a_copy_without_harm_is_loaded(run, blend, tmp_path):
-    assert outcome(run, tmp_path, lambda folder: None) == "loaded"
-    assert outcome(blend, tmp_path, rewrite) == "loaded"
+    assert outcome(harmed(run, tmp_path, lambda folder: None)) == "loaded"
+    assert outcome(harmed(blend, tmp_path, rewrite)) == "loaded"
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "users.parquet", "log.jsonl"])

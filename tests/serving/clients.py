@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -10,10 +9,17 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 
 import httpx
+import pytest
+from benchmarks.http_load import closed_loop, get
+from tests.ports import free_port
 
 from rankformer.serving.connections import listening
 from rankformer.serving.server import bounded_server, create_app
 
+from .runs import USERS, point
+
+ADMIN = "admin-token-0123456789"
+REQUESTS = [get(f"/v1/recommend/u{number}?k=5") for number in range(USERS)]
 RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE = 60.0
 
@@ -66,12 +72,6 @@ def asking(run, settings=None, tokens=None):
         loop.close()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
 def serving_in_thread(run, settings=None, tokens=None):
     """The address of a real server in this process, ready."""
@@ -121,11 +121,42 @@ class Process:
     def wait_for(self, condition):
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < deadline, self.log
+            if time.monotonic() > deadline:
+                print(self.log)
+                pytest.fail(f"it did not become true within {PATIENCE:.0f} s")
             time.sleep(0.02)
 
     def version(self):
         return httpx.get(f"{self.url}/readyz").json()["model_version"]
+
+    def reload(self):
+        return httpx.post(f"{self.url}/v1/admin/reload", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=30)
+
+    def swap_under_load(self, runs, times, check=lambda version: None):
+        """The versions after each of some swaps of two runs, and what callers meanwhile saw; nobody may fail."""
+        done, versions = threading.Event(), []
+
+        def swap():
+            try:
+                for number in range(times):
+                    point(runs / "current", runs / ("two", "one")[number % 2])
+                    answer = self.reload()
+                    assert answer.status_code == 200, answer.text
+                    versions.append(answer.json()["model_version"])
+                    check(versions[-1])
+            finally:
+                done.set()
+
+        async def both():
+            return await asyncio.gather(closed_loop(self.port, REQUESTS, 8, done.is_set), asyncio.to_thread(swap))
+
+        found, _ = asyncio.run(both())
+        assert len(versions) == times
+        assert len(set(versions)) == 2
+        assert found["broken"] == 0
+        assert set(found["statuses"]) == {"200"}
+        assert found["versions"] == 2  # both models were really in use
+        return versions, found
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import random
 from urllib.parse import quote
 
 JSON = {"Content-Type": "application/json"}
-POSTS = ("/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session")
+POSTS = ("/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session", "/v1/events")
 GETS = ("/v1/recommend/{}", "/v1/items/{}/similar", "/v1/explain/{}/{}", "/v1/users/{}/history")
 IDS = (
     *("nobody", "u1", "", " ", ".", "..", "../../etc/passwd", "..\\..\\windows", "/etc/passwd", "%00", "\0", "a\0b"),
@@ -68,7 +68,20 @@ VALUES = (
         "+1",
     ),
 )
-FIELDS = ("users", "history", "item", "k", "include_seen", "allow", "block", "extra", "__proto__", "", "\\u0000")
+FIELDS = (
+    "users",
+    "history",
+    "item",
+    "k",
+    "events",
+    "include_seen",
+    "allow",
+    "block",
+    "extra",
+    "__proto__",
+    "",
+    "\\u0000",
+)
 BODIES = (
     *(
         b"",
@@ -156,9 +169,10 @@ def at_random(count, seed=0):
         b'{"users": ["u1", "u2"], "k": 5, "include_seen": true, "allow": ["i1"], "block": null}',
         b'{"history": ["i1", "i2"], "k": 5, "allow": ["i1", 7, 1.5, true]}',
         b'{"history": ["i1", "i2"], "item": "i3"}',
+        b'{"events": [{"user": "u1", "item": "i1", "weight": 2, "time": "2026-01-01T12:00:00Z"}, {"user": 1}]}',
     ]
     for _ in range(count):
-        place = chooser.randrange(3)
+        place = chooser.randrange(len(whole))
         if chooser.random() < 0.7:
             yield "POST", POSTS[place], JSON, _mangled(chooser, whole[place])
         else:

@@ -39,12 +39,28 @@ def make_recommender(seed: int = 0, user_ids: pa.Array = None, item_ids: pa.Arra
     return Recommender(Embeddings(*vectors, rule), user_map, item_map, history)
 
 
-def write_run(folder: Path, seed: int = 0, **options: Any) -> Path:
+def write_run(folder: Path, seed: int = 0, event_weights: dict[str, float] | None = None, **options: Any) -> Path:
     recommender = make_recommender(seed, **options)
-    data = {"source": {"source": "/somewhere/private/clicks.csv"}, "name": "clicks"}
+    data: dict[str, Any] = {"source": {"source": "/somewhere/private/clicks.csv"}, "name": "clicks"}
+    if event_weights is not None:
+        data["source"]["event_weights"] = event_weights
     metrics = {"ndcg@20": 0.25}
     save_run(folder, Run("toy", {"metric": "ndcg@20"}, seed, recommender, log=LOG, data=data, metrics=metrics))
     return folder
+
+
+def write_two_runs(folder: Path) -> Path:
+    """A folder with two runs, `one` and `two`."""
+    for seed, name in enumerate(("one", "two")):
+        write_run(folder / name, seed)
+    return folder
+
+
+def point(link: Path, target: Path) -> None:
+    """Let a link point to a target, in one step."""
+    fresh = link.with_name("fresh")
+    fresh.symlink_to(target)
+    fresh.replace(link)
 
 
 def write_shop(folder: Path) -> Path:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
+from tests.ports import free_port
 
-from rankformer.data.journal import JournalReader
+from rankformer.data.journal import Event, JournalReader, JournalWriter
 from rankformer.serving.settings import ServiceSettings, Tokens
 
-from .clients import PATIENCE, asking, free_port
+from .clients import PATIENCE, asking
 from .runs import write_run, write_shop
 
 
@@ -70,7 +72,7 @@ def test_a_session_of_a_known_user(run_folder, recommender, journal):
         body = {"user": "u3", "history": ["i11"], "item": "i20"}
         reasons = client.post("/v1/explain:session", json=body).json()["reasons"]
         known = {f"i{item}" for item in recommender.history_of(recommender.user_ids.index_of(["u3"])[0])}
-        assert {each["item_id"] for each in reasons} == known | {"i11"}
+        assert {each["item_id"] for each in reasons} == known | {"i9", "i11"}
 
 
 def test_a_method_without_fold_in_leaves_events_out(tmp_path, journal):
@@ -101,10 +103,12 @@ def test_what_no_update_could_learn_is_refused(run_folder, journal):
         good = {"user": "u1", "item": "i1"}
         wrong = [
             {"user": 1, "item": "i1"},
+            {"user": "", "item": "i1"},  # a missing id, which would stop every update
             {**good, "event": "view"},
             {**good, "weight": 0},
             {**good, "time": "yesterday"},
             {**good, "time": "2999-01-01"},
+            {**good, "time": "0000-01-01"},
             {**good, "user": "u" * 2000},
             {**good, "more": 1},
             {"user": "u1"},
@@ -114,8 +118,10 @@ def test_what_no_update_could_learn_is_refused(run_folder, journal):
             assert client.post("/v1/events", json={"events": body}).status_code == 422, body
         assert list(JournalReader(journal).new_events()) == []
         send(client, ("u1", "i1"), time="2026-05-01T12:00:00+02:00", weight=2)
-        [event] = JournalReader(journal).new_events()
+        send(client, ("u1", "i1"), time="0001-01-01t00:00:00.5+14:00")
+        event, oldest = JournalReader(journal).new_events()
         assert (event.time, event.weight) == (1777629600_000000, 2)
+        assert oldest.time == -62135647199_500000
     tokens = Tokens("x" * 20)
     with asking(run_folder, ServiceSettings(journal=journal), tokens) as client:
         assert client.post("/v1/events", json={"events": [good]}).status_code == 401
@@ -125,6 +131,45 @@ def test_what_no_update_could_learn_is_refused(run_folder, journal):
     with asking(run_folder, small) as client:
         full = client.post("/v1/events", json={"events": [good]})
         assert (full.status_code, full.json()["error"]["code"]) == (507, "journal_full")
+
+
+def test_the_description_has_the_types_and_events_of_the_run(run_folder, tmp_path, journal):
+    def described(folder, **options):
+        with asking(folder, ServiceSettings(journal=journal, **options)) as client:
+            found = client.get("/openapi.json").json()
+        assert [path for path in found["paths"] if path.endswith("/events")] == ["/v1/events"]  # there is one journal
+        return found["components"]["schemas"]["EventEntry"]
+
+    numbered = {"user_ids": pa.array(range(50), pa.int32()), "item_ids": pa.array(range(30), pa.int64())}
+    entry = described(write_run(tmp_path / "numbers", **numbered), compare=run_folder)
+    assert entry["properties"]["user"]["type"] == "integer"
+    assert entry["properties"]["user"]["maximum"] == 2**31 - 1
+    assert "User id" in entry["properties"]["user"]["description"]
+    assert described(run_folder)["properties"]["item"]["type"] == "string"
+    assert described(run_folder)["properties"]["event"]["type"] == "null"
+    weights = {"view": 1.0, "buy": 5.0}
+    weighted = described(write_run(tmp_path / "weighted", event_weights=weights))
+    assert weighted["properties"]["event"]["enum"] == ["buy", "view"]
+    assert "event" in weighted["required"]
+    other = described(write_run(tmp_path / "other", event_weights={**weights, "other": 0.5}))
+    assert "event" not in other["required"]
+
+
+def test_events_without_end_are_read_in_a_thread(run_folder, journal):
+    """Another process may append far more than a request can read while the event loop waits."""
+    writer = JournalWriter(journal)
+    with asking(run_folder, ServiceSettings(journal=journal)) as client:
+        recent, threads = client.app.state.service.current.recent, []
+        catch_up = recent.catch_up
+        recent.catch_up = lambda: threads.append(threading.current_thread().name) or catch_up()
+        send(client, ("u3", "i9"))
+        assert "i9" not in items_of(client.get("/v1/recommend/u3?k=80"))
+        assert threads == []
+        writer.append([Event(f"u{number % 900}", f"i{number % 70}", number) for number in range(3000)])
+        assert not {"i7", "i67", "i57", "i47"} & set(items_of(client.get("/v1/recommend/u7?k=80")))
+        assert len(threads) == 1
+        assert threads[0].startswith("answer")
+    writer.close()
 
 
 def test_another_process_and_a_reload_see_the_events(run_folder, tmp_path, journal):

@@ -3,6 +3,7 @@
 import datetime
 from decimal import Decimal
 
+import jsonschema_rs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ COLUMNS = {
     "large strings": pa.array(["x", "y"], pa.large_string()),
     "dictionary": pa.array(["x", "y", "z"]).dictionary_encode(),
     "integers": pa.array([0, -5, 2**63 - 1], pa.int64()),
+    "small integers": pa.array([1, -2], pa.int8()),
     "unsigned": pa.array([1, 2**64 - 1], pa.uint64()),
     "floats": pa.array([0.5, -1e300, 3.0]),
     "single-precision floats": pa.array([0.1, 2.0], pa.float32()),
@@ -82,3 +84,28 @@ def test_bytes_that_are_not_utf8_become_hexadecimal():
 def test_numbers_that_json_lacks_become_strings():
     ids = codec(pa.array([1.5, float("inf")]))
     assert ids.values == [1.5, "inf"]
+
+
+VALUES = [
+    *("", "x", "7", "x" * 1000, "x" * 1001, "2024-02-29", "2024-02-29 12:30:00", "1.25"),
+    *(0, -1, 127, 128, 2**31, 2**63 - 1, 2**63, -(2**63), 2**64, 10**400, 0.5, -1e300, 2.0**60, True, False, None),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+def test_the_description_admits_what_is_accepted_and_nothing_else(column):
+    ids = codec(column)
+    schema, checked = ids.json_schema, 0
+    for value in VALUES:
+        if "format" in schema and isinstance(value, str):  # whether it is of that type only Arrow can say
+            continue
+        if schema.get("type") == "integer" and isinstance(value, float):  # JSON Schema has no word for "not 1.0"
+            continue
+        admitted = jsonschema_rs.is_valid(schema, value)
+        assert not admitted or ids.accepted(value) is not None, value
+        outside = isinstance(value, str) and len(value) > 1000  # refused by its length before
+        outside |= isinstance(value, float) and abs(value) > 2**53  # accepted, though not promised
+        assert outside or admitted == (ids.accepted(value) is not None), value
+        checked += admitted
+    assert checked or schema == {"not": {}} or "format" in schema
+    assert "format" not in schema or schema["format"] == str(column.type)

@@ -12,10 +12,9 @@ from pathlib import Path
 import httpx
 import pyarrow.csv
 import pytest
+from tests.ports import free_port
 
 from rankformer.runs.saved import load_run
-
-from .clients import free_port
 
 PORT = free_port()
 GUIDE = (Path(__file__).parents[2] / "docs" / "shop.md").read_text(encoding="utf-8").replace("8765", str(PORT))

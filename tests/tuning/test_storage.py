@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import CLICK_COLUMNS, cli, clicks  # noqa: F401
 from tests.conftest import needed
 
+TESTED = {"Optuna": ("tool", "optuna")}
+
 SEARCH = [*CLICK_COLUMNS, "--model", "mf", "--epochs", "4", "--set", "embedding_dim=4", "--json"]
 
 
@@ -69,6 +71,9 @@ def test_other_trials_of_the_same_search_are_refused(search, tmp_path):
     ("address", "message"),
     [
         ("postgresql://me:s3cret@127.0.0.1:9/db", "postgresql://me:***@127.0.0.1:9/db cannot be used"),
+        ("postgresql://me@127.0.0.1:9/db?password=s3cret", "postgresql://me@127.0.0.1:9/db cannot be used"),
+        ("postgresql://me:x@s3cret@127.0.0.1:9/db", "postgresql://me:***@127.0.0.1:9/db cannot be used"),
+        ("postgresql://me:s3cret@127.0.0.1:port/db", "expected sqlite:///FILE or postgresql://user@host/database"),
         ("sqlite:////no/such/folder/x.db", "unable to open database file"),
         ("redis://me:s3cret@host", "expected sqlite:///FILE or postgresql://user@host/database"),
         ("s3cret", "expected sqlite:///FILE"),

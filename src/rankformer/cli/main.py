@@ -14,9 +14,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
@@ -108,7 +110,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt_once)
+        signal.signal(signal.SIGINT, _Interrupt.handle)
+        sys.unraisablehook = _Interrupt.unraisable
     try:
         for word in arguments:
             if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
@@ -118,15 +121,50 @@ def run(argv: Sequence[str] | None = None) -> int:
             outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as problem:
+        _Interrupt.ignore()
         return _report(problem, arguments, debug)
+    finally:
+        _Interrupt.ignore()
     return outcome if isinstance(outcome, int) else 0
 
 
-def _interrupt_once(number: int, frame: object) -> None:
-    """Stop the command at the first Ctrl-C; a second would only interrupt the stopping, with a traceback."""
-    if signal.getsignal(number) is not signal.SIG_IGN:  # else it arrived while the first was handled
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+class _Interrupt(KeyboardInterrupt):
+    """Stops the command at the first Ctrl-C; a second would only interrupt the stopping, with a traceback.
+
+    Python drops an exception that arrives in a finalizer or another callback of its own, and a library may do the same:
+    then nothing is being stopped. Where Python says so it is raised again, otherwise the next Ctrl-C is heard.
+    """
+
+    raised: "Callable[[], _Interrupt | None]" = lambda: None  # what the last one raised, as long as it is handled
+
+    @staticmethod
+    def handle(number: int, frame: object) -> None:
+        """Raise one, unless the last is still being handled."""
+        del number, frame
+        if _Interrupt.raised() is None:
+            problem = _Interrupt()
+            _Interrupt.raised = weakref.ref(problem)
+            try:
+                raise problem
+            finally:
+                del problem  # or the frame in its traceback would keep it
+
+    @staticmethod
+    def ignore() -> None:
+        """Hear no more of them: the command has ended."""
+        if signal.getsignal(signal.SIGINT) is _Interrupt.handle:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    @staticmethod
+    def unraisable(dropped: "sys.UnraisableHookArgs") -> None:
+        """Raise one that Python drops again, a little later; show others as Python does."""
+        if issubclass(dropped.exc_type, _Interrupt):
+            main = threading.main_thread().ident
+            again = threading.Timer(0.01, signal.pthread_kill, [main, signal.SIGINT])  # out of the callback by then
+            again.daemon = True
+            again.start()
+        else:
+            sys.__unraisablehook__(dropped)
 
 
 @contextmanager

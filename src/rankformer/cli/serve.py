@@ -1,20 +1,62 @@
 """`rankformer serve`: a run behind HTTP."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rankformer.cli.model_options import use_threads
-from rankformer.cli.output import option
+from rankformer.cli.output import option, with_flags
 from rankformer.errors import ConfigError
 from rankformer.serving.logs import LogFormat
 
 ENVIRONMENT = "RANKFORMER_SERVE"  # what the variables that hold options begin with
 
 
+# Settings of the service that an option of the same name sets, and their defaults.
+_SETTINGS: dict[str, tuple[Any, Any]] = {
+    "workers": (Annotated[int, option("N", "Run this many computations at the same time.", min=1)], 2),
+    "batching": (
+        Annotated[bool, option("", "Answer users who wait at the same time together.", "--batching/--no-batching")],
+        True,
+    ),
+    "batch_size": (Annotated[int, option("N", "Answer at most this many users together.", min=1)], 64),
+    "queue_size": (Annotated[int, option("N", "Let at most this many users wait; the next get a 429.", min=1)], 256),
+    "max_k": (Annotated[int, option("K", "Refuse longer lists.", "--max-k", min=1)], 1000),
+    "max_body_bytes": (Annotated[int, option("N", "Refuse larger request bodies.", min=1)], 2**20),
+    "body_timeout": (Annotated[float, option("SECONDS", "Wait this long for a body.", min=0.001)], 10.0),
+    "request_timeout": (Annotated[float, option("SECONDS", "Wait this long for an answer.", min=0.001)], 30.0),
+    "compare": (
+        Annotated[
+            Path | None,
+            option("RUN", "Show the lists of another run beside those of RUN on the page, and at /v1/compare."),
+        ],
+        None,
+    ),
+    "items": (
+        Annotated[Path | None, option("FILE", "Take titles and attributes of items from this file, not RUN.")],
+        None,
+    ),
+    "where": (
+        Annotated[str | None, option("EXPR", "List only items that meet this, whatever a request asks for.")],
+        None,
+    ),
+    "journal": (
+        Annotated[Path | None, option("FOLDER", "Take events (POST /v1/events) and keep them in this folder.")],
+        None,
+    ),
+    "access_log": (Annotated[bool, option("", "Log each request to stderr.", "--access-log/--no-access-log")], True),
+}
+
+
+def _takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    annotations = {name: annotation for name, (annotation, _) in _SETTINGS.items()}
+    return with_flags(command, "settings", annotations, {name: default for name, (_, default) in _SETTINGS.items()})
+
+
+@_takes_settings
 def serve(
-    context: typer.Context,
     run: Annotated[
         Path,
         typer.Argument(metavar="RUN", help="Folder that `rankformer train --out` made.", envvar=f"{ENVIRONMENT}_RUN"),
@@ -28,34 +70,15 @@ def serve(
     processes: Annotated[
         int, option("N", "Answer in this many processes, which share one model in memory.", min=1, max=64)
     ] = 1,
-    workers: Annotated[int, option("N", "Run this many computations at the same time.", min=1)] = 2,
-    batching: Annotated[
-        bool, option("", "Answer users who wait at the same time together.", "--batching/--no-batching")
-    ] = True,
-    batch_size: Annotated[int, option("N", "Answer at most this many users together.", min=1)] = 64,
-    queue_size: Annotated[int, option("N", "Let at most this many users wait; the next get a 429.", min=1)] = 256,
-    max_k: Annotated[int, option("K", "Refuse longer lists.", "--max-k", min=1)] = 1000,
-    max_body_bytes: Annotated[int, option("N", "Refuse larger request bodies.", min=1)] = 2**20,
-    body_timeout: Annotated[float, option("SECONDS", "Wait this long for a body.", min=0.001)] = 10.0,
-    request_timeout: Annotated[float, option("SECONDS", "Wait this long for an answer.", min=0.001)] = 30.0,
     graceful: Annotated[int, option("SECONDS", "Wait this long for open requests after a stop.", min=0)] = 10,
     allow_host: Annotated[list[str] | None, option("NAME", "Accept another host name; may be repeated.")] = None,
-    compare: Annotated[
-        Path | None, option("RUN", "Show the lists of another run beside those of RUN on the page, and at /v1/compare.")
-    ] = None,
-    items: Annotated[
-        Path | None, option("FILE", "Take titles and attributes of items from this file, not RUN.")
-    ] = None,
     item_set: Annotated[
         list[str] | None, option("NAME=FILE", "Let filters name the items in a file; may be repeated.")
     ] = None,
-    where: Annotated[str | None, option("EXPR", "List only items that meet this, whatever a request asks for.")] = None,
-    journal: Annotated[
-        Path | None, option("FOLDER", "Take events (POST /v1/events) and keep them in this folder.")
-    ] = None,
-    access_log: Annotated[bool, option("", "Log each request to stderr.", "--access-log/--no-access-log")] = True,
     log_format: Annotated[LogFormat, option("text|json", "Log lines for people, or JSON.")] = LogFormat.TEXT,
     pid_file: Annotated[Path | None, option("FILE", "Keep the process id in this file while the service runs.")] = None,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Serve RUN over HTTP, with a page for people at /.
 
@@ -82,25 +105,15 @@ def serve(
         raise ConfigError(f"serving needs {error.name}; install it with: pip install 'rankformer[serve]'") from error
     from rankformer.serving.settings import ServiceSettings, Tokens, check_address
 
-    given = {name: value for name, value in context.params.items() if name in ServiceSettings.model_fields}
-    sets = dict(map(_named_file, item_set or ()))
-    settings = ServiceSettings(**{**given, "allowed_hosts": tuple(allow_host or ()), "item_sets": sets})
+    files = dict(map(_named_file, item_set or ()))
+    limits = ServiceSettings(allowed_hosts=tuple(allow_host or ()), item_sets=files, **settings)
     tokens = Tokens.from_environment()
     check_address(host, tokens)
-    for path in filter(None, (run, compare)):
+    for path in filter(None, (run, limits.compare)):
         read_manifest(path)  # a wrong path is reported before anything starts
-    run_service(
-        run,
-        host=host,
-        port=port,
-        settings=settings,
-        tokens=tokens,
-        threads=threads,
-        graceful_seconds=graceful,
-        processes=processes,
-        log_format=log_format,
-        pid_path=pid_file,
-    )
+    how: dict[str, Any] = {"threads": threads, "processes": processes, "graceful_seconds": graceful}
+    how |= {"log_format": log_format, "pid_path": pid_file}
+    run_service(run, host=host, port=port, settings=limits, tokens=tokens, **how)
 
 
 def _named_file(text: str) -> tuple[str, Path]:

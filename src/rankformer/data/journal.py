@@ -9,12 +9,15 @@ events as used. A run says how far it has learned each segment (its position, in
 in one step: whatever is killed, an event is in a run or after its positions, never both and never neither.
 """
 
+import fcntl
 import json
 import os
 import secrets
+import stat
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +30,7 @@ from rankformer.files import sync_folder
 
 SUFFIX = ".journal"
 MAX_LINE_BYTES = 1 << 16
+_LATEST = 1 << 62  # microseconds
 _SEGMENT_BYTES = 1 << 26  # after which a process begins another segment
 _FIELDS: dict[str, tuple[type, ...]] = {
     "user": (str, int, float, bool),
@@ -66,9 +70,12 @@ class Event(NamedTuple):
             if len(line) > MAX_LINE_BYTES or int(checksum, 16) != zlib.crc32(content):
                 return None
             fields = json.loads(content)
-            return cls(**fields) if all(type(value) in _FIELDS[name] for name, value in fields.items()) else None
+            event = cls(**fields) if all(type(value) in _FIELDS[name] for name, value in fields.items()) else None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
+        if event is None or abs(event.time) > _LATEST or not 0 < (1 if event.weight is None else event.weight) < 1e9:
+            return None
+        return None if "" in (event.user, event.item) else event  # an update would take it for a missing id
 
 
 class JournalWriter:
@@ -85,7 +92,7 @@ class JournalWriter:
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder} is a file; a journal is a folder, choose another name")
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock, self._segment, self._process = threading.Lock(), -1, 0
+        self._lock, self._segment, self._process, self._path = threading.Lock(), -1, 0, folder
 
     def append(self, events: Sequence[Event]) -> None:
         """Append events; they are on disk when this returns.
@@ -99,7 +106,7 @@ class JournalWriter:
             raise DataError(f"an event takes more than {MAX_LINE_BYTES:,} bytes; use shorter ids")
         data = b"".join(lines)
         with self._lock:
-            if sum(path.stat().st_size for path in segments(self.folder)) + len(data) > self.max_bytes:
+            if sum(_sizes(self.folder).values()) + len(data) > self.max_bytes:
                 raise JournalFullError(
                     f"the journal holds its most, {self.max_bytes:,} bytes; update the run and prune it"
                 )
@@ -110,7 +117,7 @@ class JournalWriter:
                     view = view[os.write(segment, view) :]
                 os.fsync(segment)
             except BaseException:
-                self.close()  # what was written in part stays the end of its segment
+                self._end_failed()
                 raise
             if os.fstat(segment).st_size >= _SEGMENT_BYTES:
                 self.close()
@@ -122,9 +129,18 @@ class JournalWriter:
         last = max((int(path.name.partition("-")[0]) for path in segments(self.folder)), default=0)
         path = self.folder / f"{last + 1:08d}-{secrets.token_hex(4)}{SUFFIX}"
         self._segment = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o666)
-        self._process = os.getpid()
+        self._process, self._path = os.getpid(), path
+        with suppress(OSError):  # a file system that has no locks
+            fcntl.flock(self._segment, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed: see `prune`
         sync_folder(self.folder)
         return self._segment
+
+    def _end_failed(self) -> None:
+        """End the segment: what was written in part stays its end. One that a full disk left empty is removed."""
+        with suppress(OSError):
+            if self._segment >= 0 and os.fstat(self._segment).st_size == 0:
+                self._path.unlink()
+        self.close()
 
     def close(self) -> None:
         """End the segment; the next event begins another."""
@@ -146,16 +162,23 @@ class JournalReader:
 
     def new_events(self) -> Iterator[Event]:
         """Yield the events that were appended since the last call, in the order of each segment."""
-        paths = segments(self.folder)
-        self.positions = {path.name: self.positions.get(path.name, 0) for path in paths}
-        for path in paths:
-            if path.stat().st_size > self.positions[path.name]:
-                yield from self._read(path)
+        sizes = _sizes(self.folder)
+        self.positions = {path.name: self.positions.get(path.name, 0) for path in sizes}
+        for path, size in sizes.items():
+            if size > self.positions[path.name]:
+                with suppress(FileNotFoundError):  # pruned by now
+                    yield from self._read(path)
+
+    def waiting_bytes(self) -> int:
+        """Return how many bytes were appended that have not been read."""
+        known = self.positions
+        return sum(max(0, size - known.get(path.name, 0)) for path, size in _sizes(self.folder).items())
 
     def _read(self, path: Path) -> Iterator[Event]:
         with open(path, "rb") as stream:
             stream.seek(self.positions[path.name])
-            while (line := stream.readline(MAX_LINE_BYTES + 1)).endswith(b"\n"):  # else it is cut off, or being written
+            # A line without an end is cut off, or being written; one that is longer than any is damaged.
+            while (line := stream.readline(MAX_LINE_BYTES + 1)).endswith(b"\n") or len(line) > MAX_LINE_BYTES:
                 self.positions[path.name] += len(line)
                 event = Event.read(line)
                 if event is None:
@@ -166,18 +189,35 @@ class JournalReader:
 
 def segments(folder: Path) -> list[Path]:
     """Return the segments of a journal, the oldest first."""
-    if not folder.is_dir():
-        return []
-    found = (path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.name[:8].isdecimal())
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    return list(_sizes(folder))
+
+
+def _sizes(folder: Path) -> dict[Path, int]:
+    """Return the bytes of each segment, the oldest first; one may be pruned at any time."""
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.endswith(SUFFIX) and path.name[:8].isdecimal():
+            with suppress(FileNotFoundError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    found[path] = status.st_size
+    return found
 
 
 def prune(folder: Path, positions: Mapping[str, int]) -> int:
-    """Remove the segments that positions cover to the end, but for the newest; return how many."""
-    done = [path for path in segments(folder)[:-1] if path.stat().st_size <= positions.get(path.name, 0)]
-    for path in done:
-        path.unlink()
-    return len(done)
+    """Remove the segments that positions cover, but for the newest and those that a process writes; return how many."""
+    return sum(_removed(path, positions[path.name]) for path in segments(folder)[:-1] if path.name in positions)
+
+
+def _removed(path: Path, position: int) -> bool:
+    """Remove a segment unless it is being written, or an event follows a position; return whether it was."""
+    with suppress(OSError), open(path, "rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives: it could append more
+        stream.seek(position)
+        if b"\n" not in stream.read(MAX_LINE_BYTES):  # a kill may have cut off the last line
+            path.unlink()
+            return True
+    return False
 
 
 def interactions_of(

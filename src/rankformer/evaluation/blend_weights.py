@@ -12,6 +12,7 @@ outside all of these would have to be low with every member and high in their su
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,22 +31,22 @@ MOST_USERS = 8000  # validation users that are looked at, a random sample
 MOST_INTERACTIONS = 24_000  # of theirs: fewer users where each has many
 BAGS, STEPS = 6, 12
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
-_BLOCK_NUMBERS = 2**23  # scores held at once
-_HITS_AT_ONCE = 4096
+_BLOCK_NUMBERS = 2**25  # scores held at once
 
 
 @dataclass(frozen=True)
 class Ballot:
-    """What members say of the candidates of validation users.
+    """What members say of the relevant candidates of validation users, each beside the other candidates of its user.
 
-    A relevant candidate is one row of `hits`. Its rank under a weight vector is the number of candidates of its user
-    that score higher, or as high with a lower item index, so that nothing has to be sorted.
+    The rank of a relevant candidate under a weight vector is the number of others whose difference to it, weighted, is
+    positive, or 0 with a lower item index: so that nothing has to be sorted. Users without one do not matter.
     """
 
-    scores: Tensor  # (U, c, K) standardized, items ascending; padded with -inf
-    hit_user: Tensor  # (h,) row of each relevant candidate
-    hit_column: Tensor  # (h,) its column
-    ideal: Tensor  # (U,) the DCG of a perfect list
+    differences: Tensor  # (K, h, c) of each candidate's standardized score to the relevant one's; padded with -inf
+    earlier: Tensor  # (h, c) whether a candidate wins ties
+    user: Tensor  # (h,) whose the relevant candidate is, from 0
+    share: Tensor  # (h,) 1 / the DCG of a perfect list of its user
+    users: int  # the mean is over so many
 
     @classmethod
     def of(
@@ -59,62 +60,52 @@ class Ballot:
             users = users[chosen[(chosen >= 0) & (chosen < len(users))]]
         rows = max(1, _BLOCK_NUMBERS // (scorers[0].num_items * len(scorers)))
         alone = [BlendScorer((Member.of("", scorer, 1.0),)) for scorer in scorers]
-        blocks = [_candidates(alone, users[at : at + rows], seen) for at in range(0, len(users), rows)]
-        blocks.append((torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, len(scorers))))  # where there is none
-        width = int(ranks.joined(np.array([max(items.shape[1] for items, _ in blocks)])).max())
-        items = torch.cat([_pad(items, width, -1) for items, _ in blocks])
-        scores = torch.cat([_pad(scores, width, -math.inf) for _, scores in blocks])
-        relevant = truth.relevant.contains(users[:, None], items.numpy())
-        hit_user, hit_column = (torch.from_numpy(each) for each in np.nonzero(relevant))
+        blocks = [_beside(alone, users[at : at + rows], truth, seen) for at in range(0, len(users), rows)]
+        blocks.append((torch.zeros(0, len(scorers), 1), torch.zeros(0, 1, dtype=torch.bool), users[:0]))
+        width = int(ranks.joined(np.array([max(block[0].shape[2] for block in blocks)])).max())
+        differences = torch.cat([_pad(block[0], width, -math.inf) for block in blocks])
+        earlier = torch.cat([_pad(block[1], width, False) for block in blocks])
+        user = np.concatenate([block[2] for block in blocks])
         discounts = 1 / torch.log2(torch.arange(CUTOFF) + 2.0)
-        counts = truth.counts[np.searchsorted(truth.users, users)]
-        ideal = torch.cumsum(discounts, 0)[torch.from_numpy(counts).clamp(max=CUTOFF) - 1]
-        found = scores, hit_user + ranks.before(len(users))[0], hit_column, ideal
-        return cls(*(torch.from_numpy(ranks.joined(each.numpy())) for each in found))
+        counts = truth.counts[np.searchsorted(truth.users, user)]
+        share = 1 / torch.cumsum(discounts, 0)[torch.from_numpy(counts).clamp(max=CUTOFF) - 1]
+        user = np.searchsorted(users, user) + ranks.before(len(users))[0]
+        found = (differences.numpy(), earlier.numpy(), user, share.numpy())
+        differences, earlier, numbers, share = (torch.from_numpy(ranks.joined(each)) for each in found)
+        of_members = differences.transpose(0, 1).contiguous()
+        return cls(of_members, earlier, numbers, share, ranks.before(len(users))[1])
 
-    def rows(self, chosen: NDArray[np.bool_]) -> "Ballot":
+    def of_users(self, chosen: NDArray[np.bool_]) -> "Ballot":
         """Return the ballot of some of the users."""
-        position = torch.from_numpy(np.cumsum(chosen) - 1)
-        mask = torch.from_numpy(chosen)
-        kept = mask[self.hit_user]
-        return Ballot(self.scores[mask], position[self.hit_user[kept]], self.hit_column[kept], self.ideal[mask])
+        kept = torch.from_numpy(chosen)[self.user]
+        return Ballot(
+            self.differences[:, kept], self.earlier[kept], self.user[kept], self.share[kept], int(chosen.sum())
+        )
 
     def ndcg(self, weights: Sequence[float] | NDArray[np.float64]) -> float:
         """Return the mean NDCG of the lists that a weight vector (K,) gives."""
-        return self._mean_ndcg(self._weighted(weights)[..., None])[0]
+        # 0 times the padding's -inf would be NaN.
+        return self._mean_ndcg(sum(self.differences[k] * weight for k, weight in enumerate(weights) if weight))
 
     def greedy(self, steps: int = STEPS) -> NDArray[np.float64]:
         """Return the weights of one greedy run, which sum to 1."""
-        count = self.scores.shape[-1]
-        total, added = torch.zeros(self.scores.shape[:2]), np.zeros(count)
+        count = len(self.differences)
+        total, added = torch.zeros(self.earlier.shape), np.zeros(count)
         best_value, best = 0.0, np.ones(count) / count
         for _ in range(steps):
-            values = self._mean_ndcg(total[..., None] + self.scores)
+            values = [self._mean_ndcg(total + each) for each in self.differences]
             chosen = int(np.argmax(values))
-            total = total + self.scores[..., chosen]
+            total = total + self.differences[chosen]
             added[chosen] += 1
             if values[chosen] > best_value:
                 best_value, best = values[chosen], added / added.sum()
         return best
 
-    def _weighted(self, weights: Sequence[float] | NDArray[np.float64]) -> Tensor:
-        # 0 times the padding's -inf would be NaN.
-        parts = [self.scores[..., k] * weight for k, weight in enumerate(weights) if weight]
-        return torch.stack(parts).sum(dim=0)
-
-    def _mean_ndcg(self, scores: Tensor) -> list[float]:
-        """Return the mean NDCG under each of several scores, (U, c, V)."""
-        gains = torch.zeros(len(self.ideal), scores.shape[-1])
-        for at in range(0, len(self.hit_user), _HITS_AT_ONCE):
-            user, column = (each[at : at + _HITS_AT_ONCE] for each in (self.hit_user, self.hit_column))
-            own = scores[user]  # (h, c, V)
-            mine = own[torch.arange(len(user)), column][:, None]
-            earlier = (torch.arange(own.shape[1]) < column[:, None])[..., None]  # wins ties
-            rank = ((own > mine) | ((own == mine) & earlier)).sum(dim=1)
-            gain = torch.where(rank < CUTOFF, 1 / torch.log2(rank + 2.0), 0.0)
-            gains.index_add_(0, user, gain)
-        means: list[float] = (gains / self.ideal[:, None]).mean(dim=0).tolist()
-        return means
+    def _mean_ndcg(self, differences: Any) -> float:
+        """Return the mean NDCG under weighted differences, (h, c)."""
+        rank = ((differences > 0) | ((differences == 0) & self.earlier)).sum(dim=1)
+        gains = torch.where(rank < CUTOFF, self.share / torch.log2(rank + 2.0), 0.0)
+        return float(gains.sum(dtype=torch.float64)) / max(1, self.users)
 
 
 def choose_weights(
@@ -140,14 +131,14 @@ def choose_weights(
 
 def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np.float64]:
     """Return the mean weights of greedy runs on random halves of the users; tiny ones become 0."""
-    count = len(ballot.ideal)
+    count = ballot.users
     if count < 4:  # too few to halve
         return ballot.greedy()
     draws, runs = np.random.default_rng(seed), []
     for _ in range(bags // 2):  # halves in pairs: every user counts equally often
         half = np.zeros(count, dtype=bool)
         half[draws.permutation(count)[: count // 2]] = True
-        runs += [ballot.rows(half).greedy(), ballot.rows(~half).greedy()]
+        runs += [ballot.of_users(half).greedy(), ballot.of_users(~half).greedy()]
     weights: NDArray[np.float64] = np.mean(runs, axis=0)
     weights[weights < LEAST_WEIGHT] = 0
     return _pruned(ballot, weights / weights.sum())
@@ -166,26 +157,35 @@ def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]
     return scaled
 
 
-def _candidates(scorers: Sequence[Scorer], users: NDArray[np.int64], seen: SeenItems) -> tuple[Tensor, Tensor]:
-    """Return the union of the members' best items of users (b, c), padded with -1, and the scores of each (b, c, K)."""
-    asked = torch.from_numpy(users)
-    scores = torch.stack([scorer.scores(asked) for scorer in scorers], dim=-1)  # (b, m, K)
-    rows, items = (torch.from_numpy(each.astype(np.int64)) for each in seen.rows(users))
-    scores[rows, items] = -math.inf
-    proposed = scores.topk(min(CANDIDATES, scores.shape[1]), dim=1).indices  # (b, CANDIDATES, K)
-    chosen = torch.zeros(scores.shape[:2], dtype=torch.bool)
-    chosen.scatter_(1, proposed.flatten(1), True)
-    chosen[rows, items] = False
+def _beside(
+    scorers: Sequence[Scorer], users: NDArray[np.int64], truth: GroundTruth, seen: SeenItems
+) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+    """Return the rows of a ballot for some users: differences (h, K, c), who wins ties (h, c), and whose it is (h,).
+
+    The candidates of a user are the best items of all members.
+    """
+    asked, (rows, items) = torch.from_numpy(users), seen.rows(users)
+    left_out = torch.from_numpy(rows.astype(np.int64)), torch.from_numpy(items.astype(np.int64))
+    chosen = torch.zeros(len(users), scorers[0].num_items, dtype=torch.bool)
+    scores = []
+    for scorer in scorers:
+        mine = scorer.scores(asked)  # (b, m)
+        mine[left_out] = -math.inf
+        chosen.scatter_(1, mine.topk(min(CANDIDATES, mine.shape[1])).indices, True)
+        scores.append(mine)
+    chosen[left_out] = False
     counts = chosen.sum(dim=1)
     user, item = chosen.nonzero(as_tuple=True)  # items ascending within each user
     column = torch.arange(len(user)) - (counts.cumsum(0) - counts)[user]
-    candidates = torch.full((len(users), max(1, int(counts.max()))), -1)
-    candidates[user, column] = item
-    values = torch.full((*candidates.shape, len(scorers)), -math.inf)
-    values[user, column] = scores[user, item]
-    return candidates, values
+    values = torch.full((len(scorers), len(users), max(1, int(counts.max() if len(users) else 0))), -math.inf)
+    for mine, kept in zip(scores, values, strict=True):
+        kept[user, column] = mine[user, item]
+    relevant = torch.from_numpy(truth.relevant.contains(users[user.numpy()], item.numpy()))
+    hit, place = user[relevant], column[relevant]
+    others = values[:, hit]  # (K, h, c)
+    differences = others - others.gather(2, place.expand(len(scorers), -1)[..., None])
+    return differences.transpose(0, 1), torch.arange(values.shape[2]) < place[:, None], users[hit.numpy()]
 
 
 def _pad(values: Tensor, width: int, filling: float) -> Tensor:
-    missing = (0, 0) * (values.ndim - 2) + (0, width - values.shape[1])
-    return torch.nn.functional.pad(values, missing, value=filling)
+    return torch.nn.functional.pad(values, (0, width - values.shape[-1]), value=filling)

@@ -44,7 +44,8 @@ class Model(ABC):
         on_ranks: whether several ranks can fit it together.
         most_validation_users: how many users a validation looks at, a random sample; None for all.
         ladder: the few hyperparameters that matter most, each with a few values: what quick tuning tries.
-        late_ladder: the same for those that make a fit dearer: tried last, one by one, from the best settings so far.
+        late_ladder: the same for those that make a fit dearer: tried one by one, while
+            each brings a few per cent.
         fidelity: the hyperparameter that makes a fit cheaper when it is lowered, None without one.
         search_space: what `tune` searches besides the learning rate and L2 regularization: a range
             {"low": .., "high": .., "log": ..} or a list of choices for each hyperparameter.
@@ -322,12 +323,12 @@ class Model(ABC):
         return cls.from_run(run)
 
     @classmethod
-    def from_run(cls, run: Run) -> Self:
-        """Return the model that a loaded run describes."""
+    def from_run(cls, run: Run, device: str = "cpu") -> Self:
+        """Return the model that a loaded run describes; an update computes on the device."""
         unknown = run.settings.keys() - cls.settings_class.hyperparameter_fields().keys()
         if unknown:
             raise RunFolderError(f"the run has a setting {min(unknown)!r}, which {cls.name} does not have")
-        model = cls(seed=run.seed, **run.settings)
+        model = cls(seed=run.seed, device=device, **run.settings)
         model._recommender, model.log = run.recommender, run.log
         model.restore(run.parameters)
         return model

@@ -31,7 +31,7 @@ from rankformer.scoring.blend import BlendScorer
 from rankformer.settings import ModelSettings, seconds_of
 from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
-MEMBERS = ("ials", "item-knn", "ease", "lightgcn", "rankformer")
+MEMBERS = ("item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")  # in this order; time left goes to the last
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
@@ -105,7 +105,7 @@ class Blend(Model):
     paper = "Caruana et al., Ensemble Selection from Libraries of Models, ICML 2004"
     has_vectors = None
     uses_weights = True  # in the members that can use them
-    most_validation_users: ClassVar[int | None] = 12_000  # validations are most of what a quick search takes
+    most_validation_users: ClassVar[int | None] = 6_000  # validations are most of what a quick search takes
     on_ranks = True  # with the members that can
     settings: BlendSettings
     search_space = {"tune": [True, False]}

@@ -7,8 +7,8 @@ Shen et al., "How Powerful is Graph Convolution for Recommendation?", CIKM 2021.
     score        y_ui = sum_j x_uj W_ji
 
 x_u is the user's row of R: 1 for an item of the history (`duplicates=count`: how often it occurs). W is never
-multiplied out (`scoring.graph_filter`). V is found by Lanczos iteration; the seed decides where that starts, and so
-rounding. Departures: none in the equations; the authors' program leaves the low-pass filter out on one dataset, here
+multiplied out (`scoring.graph_filter`). V is found by iteration; the seed decides where that starts, and so rounding.
+Departures: none in the equations; the authors' program leaves the low-pass filter out on one dataset, here
 that is `low_pass_weight=0`. Where the last singular value taken equals the next one, V is one of several choices.
 """
 
@@ -67,6 +67,6 @@ class GFCF(ClosedFormModel):
         if self.settings.low_pass_weight == 0:
             return torch.zeros(graph.num_items, 0)
         count = min(self.settings.factors, graph.num_users, graph.num_items)
-        rows = structural_encoding(graph, count, self.seed, normalized=True)[graph.num_users :]
+        rows = structural_encoding(graph, count, self.seed, normalized=True, exact=False)[graph.num_users :]
         # A column is a singular vector times the root of its value: at length 1 it is V's. Those beyond the rank are 0.
         return torch.nn.functional.normalize(rows, dim=0).cpu()

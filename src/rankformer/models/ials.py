@@ -60,7 +60,7 @@ class IALS(ClosedFormModel):
     paper = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
     settings: IALSSettings
     fidelity = "iterations"
-    late_ladder = {"embedding_dim": (256,)}
+    late_ladder = {"embedding_dim": (256, 512)}
     ladder = {"regularization": (0.003, 0.01, 0.03, 0.05), "weight": (20.0, 100.0, 300.0)}
     uses_weights = True
     on_ranks = True

@@ -2,10 +2,10 @@
 
 Each method names these settings with a short ladder of values (`Model.ladder`) and what makes a fit cheaper
 (`Model.fidelity`: the number of epochs or iterations). All combinations are fitted at a quarter of the full fidelity,
-the one nearest to the best so far next, and the best quarter of them and the defaults at full fidelity: so that what
-time allows is spent where it is worth most, and with enough of it the result is never worse than the defaults. A method
-without a cheaper fit varies one setting after the other instead. What makes a fit dearer comes last
-(`Model.late_ladder`). `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar,
+the one nearest to the best so far next; then, at full fidelity, the best of them, the same with what makes a fit dearer
+(`Model.late_ladder`), the rest of the best quarter and the defaults: so that what time allows is spent where it is
+worth most, and with enough of it the result is never worse than the defaults. A method without a cheaper fit varies one
+setting after the other instead. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar,
 "Non-stochastic Best Arm Identification", AISTATS 2016.)
 """
 
@@ -19,6 +19,7 @@ from rankformer.models.base import Model
 
 FRACTION = 4  # of the full fidelity in the first round
 SURVIVORS = 4  # one in so many enters the second
+LEAST_GAIN = 0.03  # of a rung of the late ladder, for the next to be tried
 
 Try = Callable[[dict[str, Any]], float | None]  # the value of settings on the validation part; None: failed, or no time
 
@@ -47,17 +48,23 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         for name, values in ladder.items():
             options = [{**best, name: value} for value in values if value != _default(method, name)]
             best = max([best, *options], key=lambda changes: _known(tried, changes, measured))
+        rest = list[dict[str, Any]]()
     else:
         first = _first_stage(method, ladder, value_of)
-        for _, changes in first[: math.ceil(len(first) / SURVIVORS)]:
-            measured(changes)
-        _known(tried, {}, measured)
+        survivors = [changes for _, changes in first[: math.ceil(len(first) / SURVIVORS)]]
+        rest = [*survivors[1:], {}]
+        measured(survivors[0] if survivors else {})
     if not ladder:
         return {}
     for name, values in method.late_ladder.items():
-        best = max(tried.values(), key=lambda each: each[0])[1]
+        before, best = max(tried.values(), key=lambda each: each[0])
         for value in values if name not in fixed else ():
-            _known(tried, {**best, name: value}, measured)
+            found = _known(tried, {**best, name: value}, measured)
+            if found < (1 + LEAST_GAIN) * before:  # a dearer one would hardly bring more
+                break
+            before = found
+    for changes in rest:
+        _known(tried, changes, measured)
     return max(tried.values(), key=lambda each: each[0])[1]
 
 

@@ -80,8 +80,8 @@ def _loaded(point: EntryPoint) -> type[Model]:
     module, _, attribute = point.value.partition(":")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"model {point.value!r} cannot be loaded: {error}") from error
+    except (Exception, SystemExit) as error:  # it is code of others
+        raise ConfigError(f"model {point.value!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise ConfigError(f"{point.value} is not a model; it must be a subclass of rankformer.models.base.Model")
     return found

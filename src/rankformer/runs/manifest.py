@@ -68,6 +68,21 @@ class UpdateEntry(BaseModel, strict=True, extra="allow"):
     journal: dict[_Text, _Count] = {}
 
 
+class SourceEntry(BaseModel, strict=True, extra="allow"):
+    """How the data of a run was read; `DataSource` checks the rest when it is read again."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_bounded)]]
+    event_weights: dict[_Text, _Number] | None = None
+
+
+class DataEntry(BaseModel, strict=True, extra="allow"):
+    """What the manifest says of the data."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_bounded)]]
+    source: SourceEntry = Field(default_factory=SourceEntry.model_construct)
+    fingerprint: _Text = ""
+
+
 class Manifest(BaseModel, strict=True):
     """The one schema of a manifest; what it does not name is ignored."""
 
@@ -76,7 +91,7 @@ class Manifest(BaseModel, strict=True):
     created: _Text = ""
     settings: _Record
     versions: dict[_Text, _Text]
-    data: _Record
+    data: DataEntry
     metrics: dict[_Text, _Number | None]
     warm_metrics: dict[_Text, _Number | None] = {}
     refit: RefitEntry | None = None

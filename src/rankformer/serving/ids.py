@@ -22,6 +22,7 @@ _KINDS: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
     str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
     bytes: (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
 }
+MAX_ID_LENGTH = 1000  # characters of a new id
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
@@ -93,9 +94,9 @@ class IdIndex:
     def accepted(self, value: Any) -> Any:
         """Return a JSON value that is an id, or could be one of a new user or item; None for any other.
 
-        Bytes are not accepted: their text is not always the id.
+        Bytes are not accepted: their text is not always the id. Nor is an empty string, which no log can hold.
         """
-        value = None if self._is_bytes else self._typed(value)
+        value = None if self._is_bytes or value == "" else self._typed(value)
         if value is None or value in self._index:
             return value
         try:
@@ -103,6 +104,21 @@ class IdIndex:
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
             return None
         return value
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """Which JSON values are `accepted`, as JSON Schema."""
+        if self._is_bytes:
+            return {"not": {}}
+        if self._kind is int:
+            low = -(2 ** (self._type.bit_width - 1)) if pa.types.is_signed_integer(self._type) else 0
+            return {"type": "integer", "minimum": low, "maximum": low + 2**self._type.bit_width - 1}
+        if self._kind is float:
+            return {"type": "number", "minimum": -(2**53), "maximum": 2**53}
+        if self._kind is bool:
+            return {"type": "boolean"}
+        text = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
+        return text if self._kind is str else {**text, "format": self.type}
 
     def search(self, query: str, limit: int) -> list[int]:
         """Return up to `limit` indices whose strings contain the query, those that begin with it first."""

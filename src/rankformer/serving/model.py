@@ -74,6 +74,10 @@ class ServedModel:
             return {}
         return self.recent.of(self.users.values[user] if isinstance(user, int) and user >= 0 else user)
 
+    def added_warm(self, user: int) -> list[int]:
+        """Return the same as far as the method has learned the items."""
+        return [item for item in self.added(user) if item < len(self.recommender.item_ids)]
+
     def current_lists(self, asked: Sequence[tuple[int, Added]], options: RankingOptions) -> list[list[Entry]]:
         """Return the ranked lists of user indices, each with what the journal adds to the user."""
         plain = [user for user, added in asked if not added]
@@ -277,5 +281,5 @@ def load_served_model(path: Path, settings: ServiceSettings | None = None) -> Se
         reader = JournalReader(settings.journal, (run.update or {}).get("journal"))
         weights = (run.data.get("source") or {}).get("event_weights")
         model.recent = RecentEvents(reader, model.users, model.items, weights)
-        model.recent.of(None)  # reads what there is
+        model.recent.catch_up()
     return model.warm_up(*(() if settings.where is None else (settings.where,)))

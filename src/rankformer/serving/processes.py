@@ -114,8 +114,9 @@ class Worker:
         service.metrics.text = lambda: self.publish(service.metrics).read()
 
     def publish(self, metrics: Metrics) -> SharedMetrics:
-        """Show the metrics of this process to the others; returns those of all."""
-        self.shared.write(str(self.number + 1), generate_latest(metrics.registry))
+        """Show the metrics of this process to the others, unless its successor does; returns those of all."""
+        if self.board.accepting[self.number] <= self.generation:
+            self.shared.write(str(self.number + 1), generate_latest(metrics.registry))
         return self.shared
 
     @property
@@ -123,9 +124,10 @@ class Worker:
         """Whether the main process has gone."""
         return os.getppid() != self.parent
 
-    def accepts(self) -> None:
-        """Say that this process accepts connections."""
+    def accepts(self, metrics: Metrics) -> None:
+        """Say that this process accepts connections, and show its metrics in place of those of the one before."""
         self.board.accepting[self.number] = self.generation
+        self.publish(metrics)
 
     def retires(self) -> None:
         """Say that it no longer does."""
@@ -277,11 +279,16 @@ class Supervisor:
         place = Worker(number, self._generation, os.getpid(), self._board, self._shared)
         signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-        process = os.fork()
-        if process == 0:
-            _work(self._app, place, self._answer, signals)
-        self._running[process] = (number, place.generation, time.monotonic())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        try:
+            process = os.fork()
+            if process == 0:
+                _work(self._app, place, self._answer, signals)
+            self._running[process] = (number, place.generation, time.monotonic())
+        except OSError as error:  # too many processes, or too little memory
+            logger.error("process %d could not be started and is tried again: %s", number + 1, error.strerror)
+            self._due[number] = time.monotonic() + 1.0
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
     def _collect(self) -> None:
         """Take note of processes that ended; those of this generation are due again."""

@@ -131,6 +131,8 @@ def _answering(handler: Callable[..., Any], service: Service, is_compared: bool)
         if has_model:
             arguments["model"] = model = service.compared_model if is_compared else service.model
             named["model_version"] = model.version
+            if model.recent is not None and model.recent.is_far_behind:
+                await service.run(model.recent.catch_up)
             for kind, segment in scope["path_params"].items():
                 ids, text = model.users if kind == "user" else model.items, unescaped(segment)
                 if kind == "user" and getattr(arguments.get("query"), "fallback", "none") != "none":
@@ -245,15 +247,16 @@ def recommend_session(service: Service, model: ServedModel, body: schemas.Sessio
 
 
 @_route("POST", "/v1/events", "lists", "New interactions", schemas.EventsAnswer, 429, 501, 507)
-async def events(service: Service, model: ServedModel, body: schemas.EventsRequest) -> Document:
+async def events(service: Service, body: schemas.EventsRequest) -> Document:
     """Appends interactions to the journal; when the answer comes they are on disk, and count in the next list.
 
     They are left out of the user's lists and folded in, and the next `rankformer update` learns them.
     """
+    model = service.model
     if model.recent is None:
         raise ApiError(501, "not_supported", "the service was started without --journal and takes no events")
     records = await service.run(model.recent.records, body.events)
-    return {"accepted": await service.events.submit(None, records)}
+    return {"accepted": await service.events.submit(None, records), "model_version": model.version}
 
 
 @_route("GET", "/v1/items/{item}/similar", "lists", "Similar items", schemas.SimilarAnswer, 404, 429, 501)
@@ -270,18 +273,24 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
     if model.fallback(user, added) is not None and model.can["explain"]:
         message = "the model was fitted on no interaction of this user, who gets the most popular items"
         raise ApiError(404, "nothing_to_explain", message)
-    warm = [each for each in added if each < len(model.recommender.item_ids)]
-    return await service.run(model.explain, item, user, warm if warm and model.can["fold_in"] else None)
+    warm = model.added_warm(user) if model.can["fold_in"] else []
+    return await service.run(model.explain, item, user, warm or None)
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
 def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
-    """The contribution of each item of a new user's history to the score of an item, largest first."""
+    """The contribution of each item of a new user's history to the score of an item, largest first.
+
+    Of a known `user` they follow what the model and the journal know.
+    """
     item = service.known("item", model.items.find, body.item)
     known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return model.explain(item, None if body.user is None else service.known("user", model.users.find, body.user), known)
+    if body.user is None:
+        return model.explain(item, None, known)
+    user = service.known("user", model.users.find, body.user)
+    return model.explain(item, user, [*model.added_warm(user), *known])
 
 
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)

@@ -8,6 +8,7 @@ from annotated_types import Le, MaxLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue, create_model
 
 from rankformer.scoring.filters import MAX_LENGTH
+from rankformer.serving.ids import MAX_ID_LENGTH
 from rankformer.serving.settings import ServiceSettings
 
 RawId = str | int | float | bool
@@ -186,7 +187,8 @@ class ExplainSessionRequest(
     """Id of a known user whose interactions come before the history."""
 
 
-_EventId = Annotated[str, Field(max_length=1000)] | int | float | bool
+# Of any type here; the description of a loaded run has the types of its ids (`RecentEvents.described`).
+_EventId = Annotated[str, Field(max_length=MAX_ID_LENGTH)] | int | float | bool
 
 
 class EventEntry(RequestBody):
@@ -200,8 +202,8 @@ class EventEntry(RequestBody):
     """What happened, where the run was trained with weights of events."""
     weight: float | None = Field(default=None, gt=0, le=1e6)
     """What it counts, times the weight of the event; 1 by default."""
-    time: str | None = Field(default=None, max_length=40)
-    """When it happened, as ISO 8601, in UTC unless it says otherwise; now by default."""
+    time: Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})] | None = None
+    """When it happened, as ISO 8601, in UTC unless it says otherwise; not in the future, now by default."""
 
 
 class EventsRequest(RequestBody, json_schema_extra={"example": {"events": [{"user": _USER, "item": _ITEM}]}}):

@@ -70,10 +70,21 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
         lifespan=lifespan,
     )
     app.state.service = service
+    app.openapi = partial(_description, app)  # type: ignore[method-assign]
     app.router.routes += api_routes(service, needs_token=tokens.access is not None)
     app.add_exception_handler(HTTPException, _route_error)
     app.add_middleware(ServiceMiddleware, service=service, tokens=tokens)
     return app
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI description; of events, what the loaded run takes."""
+    found, service = FastAPI.openapi(app), app.state.service
+    if service.current is None or service.current.recent is None:
+        return found
+    known = found["components"]["schemas"]
+    entry = {"EventEntry": service.current.recent.described(known["EventEntry"])}
+    return {**found, "components": {**found["components"], "schemas": {**known, **entry}}}
 
 
 async def _route_error(request: Request, error: Exception) -> Response:
@@ -105,7 +116,7 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.listen(_CONNECTIONS_WAITING)  # asyncio would also take so many at once, one waking up
         if self.worker is not None:
-            self.worker.accepts()
+            self.worker.accepts(self.service.metrics)
         elif hasattr(signal, "SIGHUP"):
             with suppress(ValueError, RuntimeError):  # signals reach only the main thread; we may be in another
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.service.load_soon)
@@ -121,8 +132,8 @@ class Server(uvicorn.Server):
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
         service = self.service
         if self.owns_process and not self._frozen and service.current is not None:
-            # Passing over all of torch takes Python's collector a tenth of a second, in some request. Once, after a
-            # collection: at each reload, garbage that is not collected yet would stay for good.
+            # Nor is the first model passed over again, in some request. Once, after a collection: at each reload,
+            # garbage that is not collected yet would stay for good.
             gc.collect()
             gc.freeze()
             self._frozen = True
@@ -206,6 +217,8 @@ def serve(
             Supervisor(create, answer, processes, graceful_seconds).run()
             return
         app = create()
+        gc.collect()
+        gc.freeze()  # what is imported, while nobody waits: passing over all of torch takes a tenth of a second
         answer(app)
     service: Service = app.state.service
     if service.current is None and service.failure is not None:

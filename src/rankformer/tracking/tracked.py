@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -50,15 +51,15 @@ def load_callback(name: str) -> Callable[[Event], None]:
         if not (module and colon):
             raise ValueError("expected package.module:function")
         function = getattr(import_module(module), attribute)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"--callback {name} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise ConfigError(f"--callback {name} is not a function; it must take one event, a dictionary")
 
     def call(event: Event) -> None:
         try:
-            function(event)
-        except Exception as error:
+            function(deepcopy(event))  # whatever it does to it
+        except (Exception, SystemExit) as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
                 f"--callback {name} failed at the event {event['event']!r}: {what}; fix it, or leave it out"

@@ -29,7 +29,7 @@ class Storage:
     """The trials of one search in a database.
 
     Attributes:
-        shown_address: the address without its password, for messages.
+        place: the address without its password and parameters, for messages.
     """
 
     def __init__(self, address: str, identity: dict[str, Any], name: str, space: Space) -> None:
@@ -46,11 +46,13 @@ class Storage:
         """
         try:
             url = make_url(address)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is no number
             url = None
         if url is None or url.get_backend_name() not in ("sqlite", "postgresql", "postgres", "mysql"):
             raise ConfigError("--storage: expected sqlite:///FILE or postgresql://user@host/database")
-        self.shown_address = url.render_as_string(hide_password=True)
+        # Parameters may be secret too, and so is what an @ in a password that was not escaped makes part of the host.
+        public = url.set(query={}, host=url.host and url.host.rpartition("@")[2])
+        self.place = public.render_as_string(hide_password=True)
         self._secrets = url.set(drivername="sql").render_as_string(hide_password=False)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -82,9 +84,7 @@ class Storage:
         """
         there = self.trials()
         if [each.to_json() for each in there] != [each.to_json() for each in trials[: len(there)]]:
-            raise RunFolderError(
-                f"{self.shown_address} has other trials of this search than --out; wait, or use another --out"
-            )
+            raise RunFolderError(f"{self.place} has other trials of this search than --out; wait, or use another --out")
         with self._reporting():
             for trial in trials[len(there) :]:
                 self.study.add_trial(frozen(trial, self.space, {_ATTRIBUTE: trial.to_json()}))
@@ -97,5 +97,5 @@ class Storage:
         except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, OSError) as error:
             cause = without_secrets(getattr(error, "orig", None) or error.__cause__ or error, self._secrets)
             raise ConfigError(
-                f"--storage {self.shown_address} cannot be used: {cause}; check the address and that the database is up"
+                f"--storage {self.place} cannot be used: {cause}; check the address and that the database is up"
             ) from None

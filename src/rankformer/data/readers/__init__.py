@@ -9,7 +9,6 @@ Text may be packed (`.gz`, `.zst`, or a `.zip` with one file); delimiter and enc
 an id column becomes int64 only if every value is written exactly as its integer is; `007` keeps a column of strings.
 """
 
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
@@ -92,8 +91,6 @@ def read_tables(
         yield from reader.tables(file, named, whole)
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
-    except zlib.error as problem:
-        raise DataError(f"{file.name} is damaged ({problem}); fetch or pack it again") from None
 
 
 def reader_by_name(format: str) -> Reader:

@@ -7,6 +7,7 @@ import io
 import logging
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ class InputFile:
             else:
                 with open(self.path, "rb") as stream:
                     yield stream
-        except (gzip.BadGzipFile, EOFError, zipfile.BadZipFile, pa.ArrowException) as problem:
+        except (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as problem:
             raise DataError(
                 f"{self.name} is not a whole {'gzip' if kind == 'gz' else kind} file ({clip(str(problem))}); "
                 "fetch or pack it again"

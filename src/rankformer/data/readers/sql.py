@@ -150,11 +150,15 @@ class _Postgres(_Database):
             )
 
     def _describe(self, query: str) -> Any:
-        return self.connection.execute(f"SELECT * FROM ({query}) AS log LIMIT 0").description
+        # Prepared, since that takes one statement: another could end the transaction that only reads.
+        return self.connection.execute(f"SELECT * FROM ({query}) AS log LIMIT 0", prepare=True).description
 
 
 class _DuckDB(_Database):
     def columns(self, query: str) -> list[str]:
+        # The query may come from a run folder of others, and DuckDB writes files even where its database is read-only.
+        if [each.type.name for each in self.connection.extract_statements(query)] != ["SELECT"]:
+            raise DataError(f"the query is not one SELECT, which is all that is run: {clip(query, 80)!r}")
         return list(self.connection.sql(query).columns)
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
@@ -205,10 +209,17 @@ def _duckdb(source: str) -> Iterator[_DuckDB]:
         yield _DuckDB(connection)
 
 
+def _only_reading(action: int, *_: str | None) -> int:
+    """Let a query only select; others, such as VACUUM INTO, write files even where the database is read-only."""
+    reads = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    return sqlite3.SQLITE_OK if action in reads else sqlite3.SQLITE_DENY
+
+
 @contextmanager
 def _sqlite(source: str) -> Iterator[_SQLite]:
     address, kinds = f"{_existing(source).absolute().as_uri()}?mode=ro", (sqlite3.Error, sqlite3.Warning)
     with _reporting(source, *kinds), closing(sqlite3.connect(address, uri=True)) as connection:
+        connection.set_authorizer(_only_reading)
         yield _SQLite(connection)
 
 
