@@ -21,7 +21,7 @@ from rankformer.cli.model_options import (
     build_model,
     tracking_options,
 )
-from rankformer.cli.output import JsonFlag, console, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, console, option, show, show_json, show_note, show_table
 from rankformer.cli.progress import Heartbeat, busy, on_terminal
 from rankformer.errors import ConfigError, TrainingError
 
@@ -41,34 +41,29 @@ def tune(
     data: DataArgument,
     model: ModelOption = None,
     trials: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier call. Default: 20."),
+        int | None, option("N", "Trials in all, with those of an earlier call. Default: 20.", min=1)
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Search the few settings that matter most, in 60s, 5m or 1h altogether."),
+        str | None, option("TIME", "Search the few settings that matter most, in 60s, 5m or 1h altogether.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder of the search. Default: runs/tune/<data>/<model>."),
+        Path | None, option("DIR", "Folder of the search. Default: runs/tune/<data>/<model>.", "--out")
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with what to search, in place of the model's space.")
+        Path | None, option("FILE", "TOML file with what to search, in place of the model's space.")
     ] = None,
     assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Fix a setting in all trials; may be repeated."),
+        list[str] | None, option("KEY=VALUE", "Fix a setting in all trials; may be repeated.", "--set")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most epochs of a trial.")] = None,
+    epochs: Annotated[int | None, option("N", "Most epochs of a trial.", min=1)] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this long; the same command continues.")
+        float | None, option("SECONDS", "Stop after this long; the same command continues.", min=0)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Decides the trials and every training.")] = 0,
+    seed: Annotated[int, option("N", "Decides the trials and every training.", min=0)] = 0,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     storage: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Keep the trials in this database as well: sqlite:///FILE, postgresql://..."),
+        str | None, option("URL", "Keep the trials in this database as well: sqlite:///FILE, postgresql://...")
     ] = None,
     track: TrackOption = None,
     callback: CallbackOption = None,
@@ -262,15 +257,15 @@ def search_command(context: typer.Context, model: str) -> str:
     from rankformer.data.readers.sql import redact
 
     words = ["tune", redact(context.params["data"]), "--model", model]
-    for option in context.command.params:
-        value = context.params.get(option.name or "")
-        if option.name in _NOT_PART_OF_A_SEARCH or value is None:
+    for flag in context.command.params:
+        value = context.params.get(flag.name or "")
+        if flag.name in _NOT_PART_OF_A_SEARCH or value is None:
             continue
         if isinstance(value, bool):
-            words.append((option.opts if value else option.secondary_opts)[0])
+            words.append((flag.opts if value else flag.secondary_opts)[0])
             continue
         for each in value if isinstance(value, list | tuple) else [value]:
-            words += [option.opts[0], str(each)]
+            words += [flag.opts[0], str(each)]
     return _line(words)
 
 
