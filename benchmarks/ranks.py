@@ -3,7 +3,8 @@
 equality DATASET...   1, 2 and 4 ranks, 50 steps of Rankformer: losses, embeddings, NDCG@20, bytes, memory, seconds
 wire DATASET          the same on 2 ranks with bfloat16 on the wire
 scaling               strong and weak scaling on a random graph: seconds per step and the share of communication
-kills N               trainings on 2 ranks, of which random ones are killed at random moments: N kills in all
+kills N [SEED]        trainings on 2 ranks, of which random ones are killed at random moments: N kills in all, every
+                      other one while a file of a checkpoint is being written
 """
 
 import argparse
@@ -22,18 +23,6 @@ from pathlib import Path
 import numpy as np
 
 STEPS = 50
-
-
-def formula(ranks: int, m: int, d: int, layers: int, wire: int = 4) -> float:
-    """Bytes that a rank sends per step of Rankformer: all item-side sums, and the table of items at the end.
-
-    A layer reduces m d sums of neighbours, m normalisers, M' (d d), h, s_R (d) and sum r forward, and the items'
-    gradient m d backward; the warm-up reduces m d each way. A reduction sends its buffer twice, (P - 1) / P of it each
-    time; the table's gradient is reduced once and its new values, in float32, gathered once.
-    """
-    forward = (layers + 1) * m * d + layers * (m + d * d + 2 * d + 1)
-    backward = (layers + 1) * m * d
-    return (ranks - 1) / ranks * (2 * wire * (forward + backward) + (wire + 4) * m * d)
 
 
 def start(count: int, *words: str, **environment: str) -> list[subprocess.Popen]:
@@ -56,11 +45,12 @@ def run(count: int, *words: str, **environment: str) -> None:
 def worker(source: str, out: str, steps: int) -> None:
     """Train Rankformer for some steps on this rank; the first writes what came out of it."""
     from rankformer import Interactions, Rankformer
-    from rankformer.data.interactions import Parts
+    from rankformer.data.parts import Parts
     from rankformer.data.source import DataSource
     from rankformer.evaluation.validator import make_validator
     from rankformer.graph.bipartite import BipartiteGraph
     from rankformer.graph.collectives import Ranks, joined_ranks
+    from rankformer.planning.ranks import Size, bytes_sent, memory_per_rank
     from rankformer.training.trainer import TrainingLoop
 
     waited = [0.0]
@@ -86,6 +76,7 @@ def worker(source: str, out: str, steps: int) -> None:
         if not ranks.alone:
             parts = parts.block_of(ranks.rank, ranks.size)
         model = Rankformer(epochs=steps)
+        layers = model.settings.num_layers
         graph = BipartiteGraph.from_interactions(parts.train)
         network = model.network_class(graph.num_users, graph.num_items, model.settings)
         if not source.startswith("random:"):
@@ -103,11 +94,16 @@ def worker(source: str, out: str, steps: int) -> None:
         has_test = ranks.total(len(parts.test))[0] > 0
         found = make_validator(parts.train, parts.test)(scorer)["ndcg@20"] if has_test else 0.0
         state = sum(t.nbytes for t in loop.optimizer.tensors().values()) + network.table.nbytes
-        peaks = ranks.joined(np.array([[resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, state / 2**20]]))
+        own, row = graph.own_items.stop - graph.own_items.start, 4 * model.settings.embedding_dim
+        wanted = (3 * graph.num_users + graph.num_items + 2 * own) * row  # rows of table and moments
+        size = Size(ranks.size * graph.num_users, graph.num_items, ranks.size * graph.num_edges, row // 4, layers)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        held = peak, sum(memory_per_rank(size, ranks.size).values()), state, wanted
+        peaks = ranks.joined(np.array([held]) / 2**20)
         users = ranks.joined(scorer.users.detach().numpy())
         if ranks.rank == 0:
-            size = model.settings.embedding_dim, model.settings.num_layers, 2 if wire else 4
-            said = {"ndcg": found, "bytes": sent, "formula": formula(ranks.size, graph.num_items, *size)}
+            predicted = bytes_sent("rankformer", size, ranks.size, 2 if wire else 4)
+            said = {"ndcg": found, "bytes": sent, "formula": predicted}
             said |= {"seconds": float(np.median(seconds)), "communication": share, "peaks": peaks}
             np.savez(out, losses=losses, users=users, items=scorer.items.numpy(), **said)
 
@@ -125,67 +121,64 @@ def compare(dataset: str, counts: list[int], **environment: str) -> None:
             line["bytes per step"], line["formula"] = float(found["bytes"]), float(found["formula"])
             line["seconds per step"] = round(float(found["seconds"]), 4)
             line["communication"] = round(float(found["communication"]), 3)
-            line["peak MB"], line["table and moments MB"] = (found["peaks"].T.round(1)).tolist()
+            names = ("peak MB", "peak by formula", "table and moments MB", "table and moments by formula")
+            line |= dict(zip(names, found["peaks"].T.round(1).tolist(), strict=True))
             print(json.dumps(line), flush=True)
 
 
 def scaling() -> None:
-    cases = [("strong", count, "random:200000:20000:2000000") for count in (1, 2)]
-    cases += [("weak", count, f"random:{100000 * count}:20000:{1000000 * count}") for count in (1, 2)]
+    cases = [("strong", *each, "random:200000:20000:2000000") for each in ((1, 1), (1, 2), (2, 1))]
+    cases += [("weak", count, 1, f"random:{100000 * count}:20000:{1000000 * count}") for count in (1, 2)]
     with tempfile.TemporaryDirectory() as folder:
-        for kind, count, source in cases:
-            run(count, source, f"{folder}/out.npz", "6")
+        for kind, count, threads, source in cases:
+            run(count, source, f"{folder}/out.npz", "6", OMP_NUM_THREADS=str(threads))
             found = np.load(f"{folder}/out.npz")
-            line = {"scaling": kind, "ranks": count, "graph": source, "seconds per step": float(found["seconds"])}
+            line = {"scaling": kind, "ranks": count, "threads": threads, "graph": source}
+            line["seconds per step"] = float(found["seconds"])
             print(json.dumps({**line, "communication": float(found["communication"])}), flush=True)
 
 
-def kills(wanted: int) -> None:
+def kills(wanted: int, seed: int = 1) -> None:
     from rankformer.runs.saved import load_run
 
-    options = ["--model", "rankformer", "--set", "embedding_dim=16", "--set", "validate_every=1", "--epochs", "60"]
-    draws, done, number, during = random.Random(1), 0, 0, 0
+    options = ["--model", "rankformer", "--set", "embedding_dim=16", "--set", "validate_every=1", "--epochs", "40"]
+    command = [sys.executable, "-m", "rankformer", "train", "demo", *options, "--ranks", "2", "--max-restarts", "99"]
+    draws, done, number, during = random.Random(seed), 0, 0, 0
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "rankformer",
-            "train",
-            "demo",
-            *options,
-            "--ranks",
-            "2",
-            "--max-restarts",
-            "99",
-        ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
         subprocess.run([*command, "--out", f"{folder}/calm"], check=True, **quiet)
         calm = load_run(Path(folder, "calm")).recommender.scorer
         while done < wanted:
-            number += 1
-            out = Path(folder, f"run{number}")
+            number, killed, out = number + 1, 0, Path(folder, f"run{number}")
             process = subprocess.Popen([*command, "--out", str(out)], **quiet)
-            killed = 0
-            while process.poll() is None and done < wanted and killed < 12:
+            while process.poll() is None and done < wanted and killed < 2 + number % 2:
+                until, aimed = time.monotonic() + draws.uniform(0, 6), done % 2 == 0
                 found = ranks_of(process.pid)
-                if len(found) < 2:
-                    time.sleep(0.01)
+                while process.poll() is None and (len(found) < 2 or aimed or time.monotonic() < until):
+                    if len(found) == 2 and aimed and written(out):
+                        break
+                    found = found if len(found) == 2 else ranks_of(process.pid)
+                    time.sleep(0 if aimed else 0.01)
+                try:
+                    os.kill(draws.choice(found), signal.SIGKILL)
+                except (IndexError, ProcessLookupError):
                     continue
-                time.sleep(draws.uniform(0, 6))
-                found = ranks_of(process.pid)
-                if found and process.poll() is None:
-                    during += any(out.glob("checkpoint/.*.tmp")) or any(out.glob(".staged*"))
-                    try:
-                        os.kill(draws.choice(found), signal.SIGKILL)
-                    except ProcessLookupError:
-                        continue
-                    killed, done = killed + 1, done + 1
-            code = process.wait()
+                killed, done, during = killed + 1, done + 1, during + aimed
+                while any(Path(f"/proc/{each}").exists() for each in found) and process.poll() is None:
+                    time.sleep(0.01)
+            _, errors = process.communicate()
+            line = {"run": number, "kills": killed, "exit code": process.returncode, "kills in all": done}
+            if process.returncode:
+                print(json.dumps({**line, "error": errors.decode()[-500:]}), flush=True)
+                continue
             scorer = load_run(out).recommender.scorer
             worst = max(float((getattr(scorer, side) - getattr(calm, side)).abs().max()) for side in ("users", "items"))
-            line = {"run": number, "kills": killed, "exit code": code, "differs by": worst}
-            print(json.dumps({**line, "kills in all": done, "while a file was written": during}), flush=True)
+            print(json.dumps({**line, "differs by": worst, "while a file was written": during}), flush=True)
+
+
+def written(out: Path) -> bool:
+    """Whether a file of a checkpoint, or of the run at its end, is being written."""
+    return any(out.glob("checkpoint/**/.*.tmp")) or any(out.glob(".*.tmp"))
 
 
 def ranks_of(parent: int) -> list[int]:
@@ -215,7 +208,7 @@ def main() -> None:
     elif given.what == "scaling":
         scaling()
     else:
-        kills(int(given.words[0]))
+        kills(*map(int, given.words))
 
 
 if __name__ == "__main__":

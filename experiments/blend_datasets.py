@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
@@ -60,7 +60,7 @@ def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, A
         if label in kept:
             alone = replace(blend.recommender, scorer=kept[label])
         else:
-            alone = blend.member(label.removesuffix(" (defaults)"), **each["settings"]).fit(parts.train, parts.valid)
+            alone = blend.member(label.partition(" (")[0], **each["settings"]).fit(parts.train, parts.valid)
         members[label] = {**each, "test": tested(alone)}
     return {
         "dataset": dataset,

@@ -1,15 +1,16 @@
-"""What an update is worth: five days of new interactions, each learned by an update and by a fit from scratch.
+"""What an update is worth: five days of new interactions, each learned by an update and by a training from scratch.
 
     python experiments/update_stream.py --stream drift --model rankformer --seed 0 --threads 1
 
-A stream is a past and six days. Settings, epochs and blend weights are chosen once, on a tenth of the past, and the
-model is refitted on all of it. Then, day by day, the day's interactions join in two ways: `updated`, a chain of five
-updates, and `refitted`, a fit from scratch on everything so far with the same choices. Both are measured on the
-interactions of the next day with every known one left out of the lists (mask=known), users without any known
-interaction among them, and both are timed. The cost of choosing, which a new `train` would add, is not counted.
+A stream is a past and six days. The first model is trained on the past as `rankformer train` does it: settings, epochs
+and blend weights are chosen on a random split of 70, 10 and 20 percent, then everything is refitted. Day by day the
+day's interactions join in two ways: `update`, a chain of five updates that keep what was chosen, and `scratch`, such a
+training on everything so far (after every day, or after those of `--compare`). Both are measured on the interactions of
+the next day with every known one left out of the lists (mask=known), users without any known interaction among them,
+and both are timed; measuring is not.
 
 Streams: `drift` is drawn by the seed (`drifting_days`); any registered dataset in a random order, cut into a past of
-nine tenths and six equal days, for the public sets here have no times.
+nine tenths and six equal days, for the public sets here have no times. What was followed is written after every day.
 """
 
 import argparse
@@ -27,13 +28,14 @@ from rankformer.data.interactions import Interactions
 from rankformer.data.source import DataSource
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
+from rankformer.models.base import Model
 from rankformer.models.registry import model_class
 
 DAYS = 5
 METRICS = ("ndcg@20", "recall@20")
 
 
-def drifting_days(seed: int, users: int = 4000, items: int = 2500, past: int = 30) -> list[Interactions]:
+def drifting_days(seed: int, users: int, items: int, past: int = 30) -> list[Interactions]:
     """Return a past and six days of a shop whose tastes and fashions move, with new users and items every day.
 
     User u takes, on about every fourth day, one to six items it does not have, by 2 x_u . y_i + p_i(day) and Gumbel
@@ -77,22 +79,36 @@ def timed(work: Any) -> tuple[Any, float]:
     return result, time.perf_counter() - started
 
 
-def follow(stream: str, model: str, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return metrics and seconds of both ways, day by day."""
-    past, *days = drifting_days(seed) if stream == "drift" else shuffled_days(stream, seed)
-    parts = past.split(parts=(0.9, 0.1, 0.0), seed=seed)
-    chosen = model_class(model)(seed=seed, **settings).fit(parts.train, parts.valid, verbose=False)
-    updated = chosen.refitted(past, verbose=False)
-    rows = []
-    for day, later in pairwise(days):
+def trained(model: Model, log: Interactions) -> Model:
+    """Return what `rankformer train` saves: chosen on a part of the log, refitted on all of it."""
+    parts = log.split(seed=model.seed)
+    return model.fit(parts.train, parts.valid, verbose=False).refitted(log, verbose=False)
+
+
+def follow(
+    stream: str, model: str, seed: int, settings: dict[str, Any], users: int, compared: tuple[int, ...], target: Path
+) -> dict[str, Any]:
+    """Return metrics and seconds of both ways after some of the days."""
+    drifts = stream == "drift"
+    past, *days = drifting_days(seed, users, users * 5 // 8) if drifts else shuffled_days(stream, seed)
+
+    def fresh() -> Model:
+        return model_class(model)(seed=seed, **settings)
+
+    updated, first_seconds = timed(lambda: trained(fresh(), past))
+    rows: list[dict[str, Any]] = []
+    for number, (day, later) in enumerate(pairwise(days), 1):
         before = updated.recommender
         updated, update_seconds = timed(lambda model=updated, day=day: model.updated(day, verbose=False))
+        if number not in compared:
+            continue
         log = updated.recommender.history
-        scratch, scratch_seconds = timed(lambda log=log: chosen.refitted(log, verbose=False))
+        scratch, scratch_seconds = timed(lambda log=log: trained(fresh(), log))
         models = {"update": updated.recommender, "scratch": scratch.recommender, "yesterday": before}
         found = {name: evaluate(each, later, metrics=METRICS, mask="known") for name, each in models.items()}
         rows.append(
             {
+                "day": number,
                 "interactions": len(day),
                 "new_users": updated.recommender.scorer.num_users - before.scorer.num_users,
                 "new_items": updated.recommender.scorer.num_items - before.scorer.num_items,
@@ -102,22 +118,24 @@ def follow(stream: str, model: str, seed: int, settings: dict[str, Any]) -> dict
             }
         )
         print(rows[-1], flush=True)
-    ways = ("update", "scratch", "yesterday")
-    mean = {way: {name: float(np.mean([row[way][name] for row in rows])) for name in METRICS} for way in ways}
-    seconds = {way: sum(row[f"{way}_seconds"] for row in rows) for way in ("update", "scratch")}
-    return {
-        "stream": stream,
-        "model": model,
-        "seed": seed,
-        "settings": settings,
-        "choices": chosen.choices(),
-        "past": len(past),
-        "days": rows,
-        "mean": mean,
-        "seconds": seconds,
-        "quality": mean["update"]["ndcg@20"] / mean["scratch"]["ndcg@20"],
-        "time": seconds["update"] / seconds["scratch"],
-    }
+        mean = {way: {name: float(np.mean([row[way][name] for row in rows])) for name in METRICS} for way in models}
+        seconds = {way: sum(row[f"{way}_seconds"] for row in rows) for way in ("update", "scratch")}
+        result = {
+            "stream": stream,
+            "model": model,
+            "seed": seed,
+            "settings": settings,
+            "choices": updated.choices(),
+            "past": {"users": past.num_users, "items": past.num_items, "interactions": len(past)},
+            "first_seconds": round(first_seconds, 3),
+            "days": rows,
+            "mean": mean,
+            "seconds": seconds,
+            "quality": mean["update"]["ndcg@20"] / mean["scratch"]["ndcg@20"],
+            "time": seconds["update"] / seconds["scratch"],
+        }
+        write_bytes_atomic(target, (json.dumps(result, indent=2) + "\n").encode())
+    return result
 
 
 def main() -> None:
@@ -127,16 +145,18 @@ def main() -> None:
     parser.add_argument("--model", default="rankformer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="a hyperparameter")
+    parser.add_argument("--users", type=int, default=4000, help="of the stream drift; it has 5/8 as many items")
+    every = tuple(range(1, DAYS + 1))
+    parser.add_argument("--compare", type=json.loads, default=every, help="days to train from scratch after: [1, 5]")
     parser.add_argument("--threads", type=int, help="threads of torch")
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     settings = {key: json.loads(value) for key, value in (each.split("=", 1) for each in options.set)}
-    found = follow(options.stream, options.model, options.seed, settings)
     options.out.mkdir(parents=True, exist_ok=True)
     target = options.out / f"update-{options.stream}-{options.model}-{options.seed}.json"
-    write_bytes_atomic(target, (json.dumps(found, indent=2) + "\n").encode())
+    found = follow(options.stream, options.model, options.seed, settings, options.users, tuple(options.compare), target)
     mean = "  ".join(f"{way} {each['ndcg@20']:.4f}" for way, each in found["mean"].items())
     print(f"{options.stream} {options.model}: NDCG@20 {mean}; quality {found['quality']:.4f}, time {found['time']:.3f}")
 

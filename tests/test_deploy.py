@@ -1,6 +1,7 @@
 """The files under deploy/: that they name only options, routes, metrics and files that exist."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -12,10 +13,13 @@ import httpx
 import pytest
 import typer
 import yaml
+from tests import ranks
 from tests.serving.clients import serving
 from tests.serving.runs import write_run
 
 from rankformer.cli.main import app
+from rankformer.data.sharding import LEAST_MEMORY, shard_log
+from rankformer.data.source import DataSource
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -185,3 +189,37 @@ def test_every_command_in_the_guide_has_options_that_exist():
         assert set(re.findall(r" (--[a-z-]+)", line.partition("rankformer serve")[2])) <= options, line
     assert set(re.findall(r"RANKFORMER_[A-Z_]*[A-Z]\b", text)) <= serve_variables() | TOKENS | OURS_ELSEWHERE
     assert all((ROOT / "deploy" / file).exists() for file in re.findall(r"`deploy/([\w./-]+)`", text))
+
+
+def test_the_slurm_script_trains_on_the_shards_of_two_nodes(tmp_path):
+    """Slurm's own commands are stood in for: the hosts are this one, and each task of `srun` is a process here."""
+    pytest.importorskip("duckdb")
+    shard_log(DataSource(source="demo"), 2, tmp_path / "shards", LEAST_MEMORY)
+    stand_ins = {
+        "scontrol": "echo localhost",
+        "srun": 'for node in $(seq "$SLURM_JOB_NUM_NODES"); do "$@" & tasks="$tasks $!"; done\n'
+        "for task in $tasks; do wait $task || exit 1; done",
+    }
+    for name, text in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "a,b", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "1"}
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", DEPLOY / "launch" / "train.slurm", "shards", "run", "--epochs", "3", "--set", "embedding_dim=8"],
+        cwd=tmp_path,
+        env={**os.environ, **slurm, "PATH": path, "RENDEZVOUS_PORT": str(ranks.free_port())},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("rankformer on shards:") == 1, "the first rank alone prints"
+    assert (tmp_path / "run" / "manifest.json").is_file()
+    [job] = [path for path in FILES if path.name == "pytorchjob.yaml"]
+    worker = yaml.safe_load(job.read_text())["spec"]["pytorchReplicaSpecs"]["Worker"]
+    words = worker["template"]["spec"]["containers"][0]["command"]
+    assert words[:4] == ["torchrun", "-m", "rankformer", "train"]
+    known = {name for each in typer.main.get_command(app).commands["train"].params for name in each.opts}
+    assert {word for word in words[4:] if word.startswith("--")} <= known

@@ -1,8 +1,10 @@
 """Train on a Ray cluster, one rank per worker: python deploy/launch/ray_train.py P DATA --out RUN ...
 
-Ray Train starts P workers and sets what torchrun would; each runs `python -m rankformer train` with the rest.
+Ray Train starts P workers and sets what torchrun would; each runs `python -m rankformer train` with the rest, in the
+folder of this command. DATA and RUN are on a file system that all see.
 """
 
+import os
 import subprocess
 import sys
 
@@ -11,15 +13,10 @@ from ray.train.torch import TorchTrainer
 
 
 def rank(config: dict[str, list[str]]) -> None:
-    """Run one rank to its end, in a process of its own: Ray has joined the worker's to a group already."""
-    import os
-
-    import torch.distributed as dist
-
-    variables = dict(os.environ)
-    dist.barrier()  # all addresses are known
-    dist.destroy_process_group()  # its port is free for the ranks
-    subprocess.run([sys.executable, "-m", "rankformer", "train", *config["arguments"]], env=variables, check=True)
+    """Run one rank to its end, in a process of its own, which meets the others in the store of Ray's workers."""
+    variables = {**os.environ, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    command = [sys.executable, "-m", "rankformer", "train", *config["arguments"]]
+    subprocess.run(command, env=variables, cwd=config["folder"][0], check=True)
 
 
 def main() -> None:
@@ -27,7 +24,7 @@ def main() -> None:
     ranks, *arguments = sys.argv[1:]
     TorchTrainer(
         rank,
-        train_loop_config={"arguments": arguments},
+        train_loop_config={"arguments": arguments, "folder": [os.getcwd()]},
         scaling_config=ScalingConfig(num_workers=int(ranks), use_gpu=False),
         run_config=RunConfig(name="rankformer"),
     ).fit()

@@ -13,7 +13,7 @@ from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.registry import MODELS
 
-TESTED = {"scikit-learn": ("adapter", "scikit-learn")}
+TESTED = {"scikit-learn": ("adapter", "scikit-learn", "sklearn")}
 
 
 def pairs_of(log):

@@ -22,7 +22,12 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 APPLICATION = typer.main.get_command(app)
 # Pages whose shell and Python blocks are run in order, in an empty folder; other pages have tests of their own.
-RUN = ["install.md", "tutorial.md", *(f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md")))]
+RUN = [
+    "install.md",
+    "tutorial.md",
+    "updates.md",
+    *(f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md"))),
+]
 BLOCK = re.compile(r"^```(sh|python)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL_WORDS = {"|", "&", "&&", ">", ";"}
 SHELL = re.compile(r"[|&;$<>]")

@@ -12,10 +12,13 @@ from rankformer.cli.main import app, run
 from rankformer.errors import TrainingError
 from rankformer.models.registry import MODELS
 
+APPLICATION = typer.main.get_command(app)
 COMMANDS = [
     [],
     ["demo"],
     ["train"],
+    ["update"],
+    ["compare"],
     ["evaluate"],
     ["recommend"],
     ["similar"],
@@ -30,6 +33,7 @@ COMMANDS = [
     ["data", "list"],
     ["data", "info"],
     ["data", "split"],
+    ["data", "shard"],
     ["data", "convert"],
     ["data", "download"],
 ]
@@ -56,18 +60,28 @@ def test_the_help_is_grouped_by_task(cli):
     assert all(f"│ {words[0]} " in shown for words in COMMANDS if len(words) == 1)
 
 
+def leaves(command, path=""):
+    """Return every command by its words, groups resolved."""
+    if not hasattr(command, "commands"):
+        return {path: command}
+    return {
+        name: leaf
+        for word, part in command.commands.items()
+        for name, leaf in leaves(part, f"{path} {word}".strip()).items()
+    }
+
+
 def test_options_that_apply_are_the_same_everywhere():
-    group = typer.main.get_command(app)
-    for name, command in {**group.commands, **group.commands["data"].commands}.items():
-        if name == "data":
-            continue
-        given = {option for each in command.params for option in each.opts}
-        assert name == "serve" or "--json" in given, name
-        computes = name in ("train", "tune", "plan", "evaluate", "recommend", "serve", "export", "reproduce")
-        computes |= name in ("similar", "explain", "compare")
-        assert not computes or "--threads" in given, name
-        assert name not in ("train", "tune", "reproduce") or "--device" in given, name
-        assert name not in ("train", "tune", "reproduce") or "--epochs" in given, name
+    options = {name: {word for each in leaf.params for word in each.opts} for name, leaf in leaves(APPLICATION).items()}
+    having = {word: {name for name in options if word in options[name]} for word in ("--json", "--threads", "--device")}
+    assert set(options) - having["--json"] == {"serve"}  # whose answers are JSON
+    reading = {name for name in options if name.startswith("data ")} | {"models"}
+    assert set(options) - having["--threads"] == reading | {"demo"}  # which is fastest with one
+    assert having["--device"] == {"train", "update", "tune", "reproduce"}  # whatever trains but the demo
+    writing = {name for name in options if "--out" in options[name]}
+    replacing = {"train", "update", "recommend", "export", "data convert"}
+    assert {name for name in writing if "--overwrite" in options[name]} == replacing
+    assert {name for name in options if "--epochs" in options[name]} == {"train", "tune", "reproduce"}
 
 
 def test_the_shell_completes_commands_and_models():

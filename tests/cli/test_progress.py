@@ -107,6 +107,18 @@ def test_a_long_refit_is_told_as_one(capsys, monkeypatch):
         wait_for(capsys, "refit: epoch 1/2 ... ")
 
 
+def test_short_steps_one_after_another_are_not_silent_for_long(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.5)
+    monkeypatch.setattr(progress, "SHORT", 0.01)
+    monkeypatch.setattr(progress.Heartbeat, "last_line", time.monotonic())
+    shown, begin = "", time.monotonic()
+    while "reading" not in shown:  # no step takes as long as the wait
+        assert time.monotonic() - begin < 60
+        with progress.busy("reading"):
+            time.sleep(0.05)
+        shown += capsys.readouterr().err
+
+
 def test_a_short_step_is_not_told(capsys):
     with progress.busy("reading"):
         pass

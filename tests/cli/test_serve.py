@@ -1,6 +1,10 @@
 """What `rankformer serve` refuses before it starts; what it does afterwards is in tests/serving."""
 
 import pytest
+import typer
+
+from rankformer.cli.main import app
+from rankformer.serving.settings import ServiceSettings
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +52,11 @@ def test_item_sets_are_checked_before_anything_starts(cli, finished, text, messa
     outcome = cli("serve", finished, "--item-set", text)
     assert outcome.code == 2
     assert message in outcome.error
+
+
+def test_the_defaults_are_those_of_the_service():
+    command = typer.main.get_command(app).commands["serve"]
+    fields = ServiceSettings.model_fields
+    shared = {each.name: each.default for each in command.params if each.name in fields}
+    assert len(shared) == 13
+    assert shared == {name: fields[name].default for name in shared}

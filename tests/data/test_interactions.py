@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankformer.data import Interactions
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, DataError
 
-TESTED = {"pandas": ("source", "pandas"), "polars": ("source", "polars"), "Arrow": ("source", "pyarrow")}
+TESTED = {
+    "pandas": ("source", "pandas"),
+    "polars": ("source", "polars"),
+    "Arrow": ("source", "pyarrow"),
+    "SciPy": ("source", "scipy"),
+}
 PAIRS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=1, max_size=60)
 
 

@@ -7,6 +7,8 @@ import pytest
 from rankformer.data import DataSource, Interactions
 from rankformer.errors import DataError
 
+TESTED = {"published layouts": ("source", "pyarrow", "recbole movielens yelp amazon")}
+
 
 def raw_pairs(log):
     table = log.to_arrow()

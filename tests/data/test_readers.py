@@ -15,6 +15,8 @@ from rankformer.data.readers import READERS, reader_by_suffix
 from rankformer.data.readers.lines import _tokenize
 from rankformer.errors import ConfigError, DataError
 
+TESTED = {"files": ("source", "pyarrow", "csv tsv inter parquet jsonl txt pairs adjacency")}
+
 
 def raw_pairs(log):
     table = log.to_arrow()

@@ -13,7 +13,10 @@ from rankformer.data import DataSource, Interactions
 from rankformer.data.readers.sql import redact, without_secrets
 from rankformer.errors import ConfigError, DataError
 
-TESTED = {"DuckDB, SQLite and Parquet files": ("source", "duckdb"), "PostgreSQL": ("source", "psycopg")}
+TESTED = {
+    "DuckDB, SQLite and Parquet files": ("source", "duckdb", "duckdb sqlite"),
+    "PostgreSQL": ("source", "psycopg", "postgresql"),
+}
 ROWS = [("ann", 7, "2024-01-01 10:00:00", 1.5), ("bo'b", 8, "2024-01-02 00:00:00", 2.0), ("ann", 9, "2024-02-01", 3.0)]
 EXPECTED = [("ann", 7), ("bo'b", 8), ("ann", 9)]
 MICROSECONDS = [1_704_103_200_000_000, 1_704_153_600_000_000, 1_706_745_600_000_000]

@@ -8,7 +8,7 @@ from rankformer.export.targets import FaissIndex
 
 from .conftest import DIMENSION, ITEMS, make_run, needed
 
-TESTED = {"FAISS": ("target", "faiss-cpu")}
+TESTED = {"FAISS": ("target", "faiss-cpu", "faiss")}
 
 
 @pytest.fixture

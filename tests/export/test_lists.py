@@ -8,6 +8,8 @@ from rankformer.cli.main import run as command
 from rankformer.errors import ConfigError, DataError
 from rankformer.export.lists import write_lists
 
+TESTED = {"PostgreSQL (recommend --to)": ("target", "psycopg", "postgresql")}
+
 LISTS = pa.table(
     {
         "user_id": ["ann", "o'b\\ob\t"],

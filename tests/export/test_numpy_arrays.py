@@ -8,6 +8,8 @@ from rankformer.export.targets import NumpyArrays
 
 from .conftest import make_run
 
+TESTED = {"NumPy": ("target", "numpy")}
+
 
 def test_plain_arrays_with_their_ids(saved, tmp_path):
     run, out = make_run(), tmp_path / "out"

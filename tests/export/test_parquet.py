@@ -15,6 +15,8 @@ from rankformer.runs.saved import save_run
 
 from .conftest import DIMENSION, ITEMS, make_run, odd_items
 
+TESTED = {"Parquet": ("target", "pyarrow", "parquet")}
+
 
 @pytest.fixture
 def exported(saved, tmp_path):

@@ -17,7 +17,7 @@ from rankformer.scoring.top_k import top_k
 from .conftest import ITEMS, USERS, make_run, needed, odd_items
 from .test_postgres_text import KINDS
 
-TESTED = {"PostgreSQL with pgvector": ("target", "psycopg")}
+TESTED = {"PostgreSQL with pgvector": ("target", "psycopg", "pgvector")}
 
 
 def stream_of(run, tmp_path, prefix="rankformer_"):

@@ -10,6 +10,8 @@ from rankformer.export.programs import TorchProgram
 
 from .conftest import ITEMS, USERS, make_run
 
+TESTED = {"torch.export": ("target", "torch", "torch-export")}
+
 WARM = int(np.flatnonzero(~make_run().recommender.cold)[0])
 
 

@@ -56,6 +56,19 @@ def test_new_users_and_items_join(model, tmp_path):
     assert again.choices() == model.choices()
 
 
+@pytest.mark.parametrize("best", [4, 40])
+def test_a_training_that_was_best_early_is_begun_again_and_any_other_continued(best):
+    old, new = boards()
+    model = LightGCN(epochs=40, embedding_dim=8, validate_every=4).fit(old, choices={"epochs": best}, verbose=False)
+    model.log = [event for event in model.log if event["epoch"] <= best]
+    updated = model.updated(new, verbose=False)
+    again = model.refitted(updated.recommender.history, verbose=False)
+    assert torch.equal(updated.embeddings.items, again.embeddings.items) is (best == 4)
+    if best == 40:
+        before, after = (each.network.state_dict()["table"][:20] for each in (model, updated))  # users of both
+        assert (after - before).norm() < before.norm() / 4
+
+
 def test_nothing_new_changes_nothing():
     old, new = boards()
     model = IALS(embedding_dim=8).fit(old, verbose=False)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from tests import ranks
 
+from rankformer.data.sharding import LEAST_MEMORY, shard_log
+from rankformer.data.shards import shard_folder
+from rankformer.data.source import DataSource
 from rankformer.files import sha256_of
 from rankformer.runs.checksums import read_checksummed_json
 from rankformer.runs.saved import load_run
 
 WORKER = ("-m", "tests.runs.ranks_worker")
-TRAIN = ("train", "demo", "--model", "rankformer", "--epochs", "6", "--no-refit")
+TRAIN = ("train", "demo", "--model", "rankformer", "--epochs", "12", "--no-refit")
 TRAIN += ("--set", "embedding_dim=8", "--set", "validate_every=1")
 
 
@@ -55,7 +59,7 @@ def same(found, wanted):
     assert (found["lists"] != wanted["lists"]).mean() < 0.01
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 3, 4])
 def test_a_checkpoint_of_two_ranks_is_resumed_by_any_number(stopped, alone, count, tmp_path):
     folder = tmp_path / "run"
     subprocess.run(["cp", "-r", stopped, folder], check=True)
@@ -74,7 +78,7 @@ def test_a_checkpoint_of_one_rank_is_resumed_by_two(alone, tmp_path):
     same(np.load(tmp_path / "out.npz"), alone)
 
 
-@pytest.mark.parametrize("damage", ["missing", "flipped"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
 def test_a_damaged_shard_is_named_and_ends_all_ranks(stopped, damage, tmp_path):
     folder = tmp_path / "run"
     subprocess.run(["cp", "-r", stopped, folder], check=True)
@@ -84,7 +88,7 @@ def test_a_damaged_shard_is_named_and_ends_all_ranks(stopped, damage, tmp_path):
     else:
         data = bytearray(shard.read_bytes())
         data[-1] ^= 1
-        shard.write_bytes(data)
+        shard.write_bytes(data if damage == "flipped" else data[:-1])
     ended = ranks.finish(ranks.start(2, *WORKER, str(folder), "none", "--resume"))
     for code, _, errors in ended:
         assert code == 1
@@ -163,22 +167,45 @@ def workers_of(parent):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
-def test_a_killed_rank_is_restarted_and_the_result_is_the_same(runs, tmp_path):
+def test_killed_ranks_are_restarted_and_the_result_is_the_same(runs, tmp_path):
     draws, folder = random.Random(3), tmp_path / "run"
     command = [sys.executable, "-m", "rankformer", *TRAIN, "--out", str(folder), "--ranks", "2"]
+    killed = []
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 100
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.poll() is None and time.monotonic() < deadline and len(killed) < 2:
             found = workers_of(process.pid)
-            if len(found) == 2:
-                time.sleep(draws.random())
-                os.kill(draws.choice(list(found.values())), signal.SIGKILL)
-                break
-            time.sleep(0.02)
+            early = killed and (killed[0] in found.values() or not any(folder.glob("checkpoint/epoch-*")))
+            if len(found) < 2 or early:
+                time.sleep(0.01)
+                continue
+            # The first before the ranks meet, or after; the second once started again, and with a checkpoint.
+            time.sleep(0 if killed else draws.random())
+            killed.append(draws.choice(list(found.values())))
+            os.kill(killed[-1], signal.SIGKILL)
         _, errors = process.communicate(timeout=150)
     assert process.returncode == 0, errors.decode()
+    assert len(killed) == 2
     one, two = load_run(runs / "one"), load_run(folder)
     assert (one.recommender.scorer.users - two.recommender.scorer.users).abs().max() <= 1e-5
+
+
+def test_ranks_of_a_restart_do_not_look_for_those_before_it():
+    """torchrun keeps one store over restarts, in which ranks that have ended still are; here rank 0 comes last."""
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    code = (
+        "import os, time\n"
+        "from rankformer.graph.collectives import joined_ranks\n"
+        "time.sleep(0 if int(os.environ['RANK']) else 1)\n"
+        "with joined_ranks(30) as ranks:\n"
+        "    print(ranks.total(ranks.rank + 1.0), flush=True)\n"
+        "    os._exit(0)\n"  # as one that is killed: nothing is tidied up
+    )
+    agent = {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for _ in range(2):
+        assert ranks.run(2, "-c", code, **agent) == "[3.0]\n"
 
 
 def test_a_rank_that_does_not_answer_is_given_up_in_time():
@@ -226,3 +253,42 @@ def test_each_rank_reads_its_shard_and_a_bad_one_ends_all(tmp_path):
         ended = ranks.finish(ranks.start(count, *command))
         assert [code for code, *_ in ended] == [2] * count
         assert expected in ended[0][2]
+
+
+def test_every_rank_names_a_bad_shard(tmp_path):
+    """Whatever is wrong with a shard of one rank, all ranks raise the same line."""
+    (tmp_path / "log.csv").write_text("user,item\n" + "".join(f"{n % 7},{n % 11}\n" for n in range(300)))
+    logs = {name: tmp_path / name for name in ("good", "other", "three")}
+    for (name, folder), shards in zip(logs.items(), (2, 2, 3), strict=True):
+        source = DataSource(source=tmp_path / "log.csv", split_seed=int(name == "other"))
+        shard_log(source, shards, folder, LEAST_MEMORY)
+    bad = {name: tmp_path / name for name in ("missing", "truncated", "flipped", "another log", "other P")}
+    for name, folder in bad.items():
+        shutil.copytree(logs["good"], folder)
+        path = folder / shard_folder(1, 2) / "train.parquet"
+        data = bytearray(path.read_bytes())
+        if name == "missing":
+            path.unlink()
+        elif name in ("truncated", "flipped"):
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data if name == "flipped" else data[:-5])
+        else:
+            there = ("other", 2) if name == "another log" else ("three", 3)
+            shutil.copy(logs[there[0]] / shard_folder(1, there[1]) / "train.parquet", path)
+    code = (
+        "import sys\n"
+        "from rankformer.data.source import DataSource\n"
+        "from rankformer.errors import DataError\n"
+        "from rankformer.graph.collectives import joined_ranks\n"
+        "with joined_ranks(30) as ranks:\n"
+        "    for folder in sys.argv[1:]:\n"
+        "        try:\n"
+        "            with ranks.together(): DataSource(source=folder).load_block(ranks.rank, ranks.size)\n"
+        "        except DataError as error: print(error)\n"
+    )
+    ended = ranks.finish(ranks.start(2, "-c", code, *map(str, bad.values())))
+    assert [exit_code for exit_code, *_ in ended] == [0, 0], ended[0][2]
+    assert ended[0][1] == ended[1][1]
+    problems = ("is missing", "is damaged", "is damaged", "belongs to another log", "is one of 3 shards, not of 2")
+    for line, folder, problem in zip(ended[0][1].splitlines(), bad.values(), problems, strict=True):
+        assert f"{folder / shard_folder(1, 2) / 'train.parquet'} {problem}" in line

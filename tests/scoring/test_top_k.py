@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import ranks
 
 from rankformer.errors import ConfigError, DataError
 from rankformer.scoring.base import ScoreMatrix
@@ -199,3 +200,21 @@ def test_the_best_of_the_best_of_each_set_of_items_are_the_best_of_all(k):
     merged, wanted = merge_top_k(found, k), top_k_reference(Embeddings(users, items), rows, k)
     assert torch.equal(merged.items, wanted.items)
     assert torch.equal(merged.scores, wanted.scores)
+
+
+def test_items_in_slices_on_ranks_give_the_lists_of_one_process():
+    code = (
+        "import torch\n"
+        "from rankformer.graph.collectives import joined_ranks\n"
+        "from rankformer.scoring.embeddings import Embeddings\n"
+        "from rankformer.scoring.top_k import top_k_on_ranks, top_k_reference\n"
+        "draws = torch.Generator().manual_seed(0)\n"
+        "users, items = (torch.randint(-2, 3, (count, 3), generator=draws).float() for count in (20, 50))\n"
+        "rows = torch.tensor([3, 3, 19, 0])\n"
+        "with joined_ranks(30) as ranks:\n"
+        "    found = top_k_on_ranks(Embeddings(users, items[ranks.slice_of(50)]), rows, 20, ranks)\n"
+        "    wanted = top_k_reference(Embeddings(users, items), rows, 20)\n"
+        "    print(torch.equal(found.items, wanted.items), torch.equal(found.scores, wanted.scores))\n"
+    )
+    ended = ranks.finish(ranks.start(3, "-c", code))
+    assert [out for _, out, _ in ended] == ["True True\n"] * 3, ended[0][2]

@@ -10,11 +10,16 @@ from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 import pytest
+from benchmarks.http_load import closed_loop, get
 from tests.ports import free_port
 
 from rankformer.serving.connections import listening
 from rankformer.serving.server import bounded_server, create_app
 
+from .runs import USERS, point
+
+ADMIN = "admin-token-0123456789"
+REQUESTS = [get(f"/v1/recommend/u{number}?k=5") for number in range(USERS)]
 RUN_COMMAND = "import sys; from rankformer.cli.main import run; sys.exit(run(sys.argv[1:]))"
 PATIENCE = 60.0
 
@@ -123,6 +128,35 @@ class Process:
 
     def version(self):
         return httpx.get(f"{self.url}/readyz").json()["model_version"]
+
+    def reload(self):
+        return httpx.post(f"{self.url}/v1/admin/reload", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=30)
+
+    def swap_under_load(self, runs, times, check=lambda version: None):
+        """The versions after each of some swaps of two runs, and what callers meanwhile saw; nobody may fail."""
+        done, versions = threading.Event(), []
+
+        def swap():
+            try:
+                for number in range(times):
+                    point(runs / "current", runs / ("two", "one")[number % 2])
+                    answer = self.reload()
+                    assert answer.status_code == 200, answer.text
+                    versions.append(answer.json()["model_version"])
+                    check(versions[-1])
+            finally:
+                done.set()
+
+        async def both():
+            return await asyncio.gather(closed_loop(self.port, REQUESTS, 8, done.is_set), asyncio.to_thread(swap))
+
+        found, _ = asyncio.run(both())
+        assert len(versions) == times
+        assert len(set(versions)) == 2
+        assert found["broken"] == 0
+        assert set(found["statuses"]) == {"200"}
+        assert found["versions"] == 2  # both models were really in use
+        return versions, found
 
 
 @contextmanager

@@ -49,6 +49,20 @@ def write_run(folder: Path, seed: int = 0, event_weights: dict[str, float] | Non
     return folder
 
 
+def write_two_runs(folder: Path) -> Path:
+    """A folder with two runs, `one` and `two`."""
+    for seed, name in enumerate(("one", "two")):
+        write_run(folder / name, seed)
+    return folder
+
+
+def point(link: Path, target: Path) -> None:
+    """Let a link point to a target, in one step."""
+    fresh = link.with_name("fresh")
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
 def write_shop(folder: Path) -> Path:
     """A run with attributes of its items, and two more items that nobody has: new-0 and new-1."""
     count = ITEMS + 2

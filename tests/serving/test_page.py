@@ -460,8 +460,11 @@ def test_clicks_of_the_moment_change_the_list_of_a_known_user(visit, recommender
     fresh = next(item for item in (FIRST_ITEM + number for number in range(12, 36)) if item not in known)
     title = f"Book {fresh - FIRST_ITEM}"
     page.get_by_label("Add a click of this moment").fill(title)
-    page.get_by_role("option").filter(has_text=title).first.click()
-    wanted = expected(recommender.recommend_histories({0: [*known, fresh]}, 10))
+    with page.expect_request("**/v1/recommend:session") as asked:
+        page.get_by_role("option").filter(has_text=title).first.click()
+    body = asked.value.post_data_json
+    assert (body["user"], body["history"]) == ("anna", [fresh])  # so that weights and long histories count
+    wanted = expected(recommender.recommend_histories({"anna": [fresh]}, 10, extend=True))
     expect(page.locator(".results .note")).to_contain_text("With these clicks")
     assert rows_of(page) == wanted
     assert title not in [name for name, _ in wanted]

@@ -6,35 +6,27 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import httpx
 import pytest
 from benchmarks.http_load import closed_loop, get
+from benchmarks.sections.processes import memory_of
+from benchmarks.serving_load import SIZES, make_run, requests_of
+from benchmarks.serving_load import service as started
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankformer.serving.processes import SharedMetrics
 
-from .clients import RUN_COMMAND, serving
-from .runs import USERS, write_run
+from .clients import ADMIN, RUN_COMMAND, serving
+from .runs import point, write_two_runs
 
-ADMIN = "admin-token-0123456789"
-REQUESTS = [get(f"/v1/recommend/u{number}?k=5") for number in range(USERS)]
 PROCESSES = 2
-
-
-def point(link, target):
-    fresh = link.with_name("fresh")
-    fresh.symlink_to(target)
-    fresh.replace(link)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shared")
-    for seed, name in enumerate(("one", "two")):
-        write_run(folder / name, seed)
+    folder = write_two_runs(tmp_path_factory.mktemp("shared"))
     point(folder / "current", folder / "one")
     return folder
 
@@ -55,10 +47,6 @@ def passing(runs, tmp_path):
         yield started
 
 
-def reload(service):
-    return httpx.post(f"{service.url}/v1/admin/reload", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=30)
-
-
 def children_of(process):
     return {int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()}
 
@@ -74,28 +62,12 @@ def total(service, name, **labels):
 
 
 def test_reloads_under_load_fail_nobody_and_every_process_has_the_new_model(runs, service):
-    done, versions = threading.Event(), []
     before = total(service, "rankformer_reloads_total", outcome="ok")
 
-    def swap():
-        try:
-            for number in range(4):
-                point(runs / "current", runs / ("two", "one")[number % 2])
-                answer = reload(service)
-                assert answer.status_code == 200, answer.text
-                versions.append(answer.json()["model_version"])
-                assert {service.version() for _ in range(4)} == {versions[-1]}  # each by a connection of its own
-        finally:
-            done.set()
+    def check(version):
+        assert {service.version() for _ in range(4)} == {version}  # each by a connection of its own
 
-    async def both():
-        return await asyncio.gather(closed_loop(service.port, REQUESTS, 8, done.is_set), asyncio.to_thread(swap))
-
-    found, _ = asyncio.run(both())
-    assert len(set(versions)) == 2
-    assert found["broken"] == 0
-    assert set(found["statuses"]) == {"200"}
-    assert found["versions"] == 2
+    versions, _ = service.swap_under_load(runs, 4, check)
     service.wait_for(lambda: len(children_of(service.process.pid)) == PROCESSES)  # those before have ended
     service.wait_for(lambda: total(service, "rankformer_reloads_total", outcome="ok") == before + 4)
 
@@ -119,9 +91,9 @@ def test_metrics_are_those_of_all_processes(service):
 
 def test_a_broken_run_changes_nothing_and_a_hangup_signal_reloads(runs, service):
     point(runs / "current", runs / "one")
-    before = reload(service).json()["model_version"]
+    before = service.reload().json()["model_version"]
     point(runs / "current", runs / "nowhere")
-    answer = reload(service)
+    answer = service.reload()
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "reload_failed")
     assert str(runs) not in answer.text
     assert f"model {before} continues" in service.log
@@ -201,3 +173,15 @@ def test_a_process_that_cannot_be_started_is_tried_again(runs, tmp_path):
     with serving(runs / "one", *FLAGS, log=tmp_path / "log", before=failing) as started:
         assert "could not be started and is tried again" in started.log
         assert httpx.get(f"{started.url}/v1/recommend/u1").status_code == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_a_further_process_adds_less_than_60_mb_to_a_large_model(tmp_path):
+    run, found = tmp_path / "run", {}
+    make_run(run, SIZES["large"], 0)
+    for count in (2, 3):
+        with started(run, "--processes", str(count)) as (port, process):
+            counter = iter(range(10**6))
+            asyncio.run(closed_loop(port, requests_of(SIZES["large"]), 16, lambda c=counter: next(c) >= 500))
+            found[count] = sum(memory_of(each)["pss"] for each in (process, *children_of(process)))
+    assert found[3] - found[2] < 60, found

@@ -16,7 +16,7 @@ from rankformer.serving.server import create_app
 from rankformer.serving.settings import ServiceSettings, Tokens
 
 from .clients import asking, asking_at_once
-from .runs import write_run
+from .runs import point, write_two_runs
 
 ADMIN = "admin-token-0123456789"
 HEADERS = {"Authorization": f"Bearer {ADMIN}"}
@@ -36,15 +36,8 @@ def reload(client):
 @pytest.fixture
 def runs(tmp_path):
     """Two runs and a link that leads to the first."""
-    for seed, name in enumerate(("one", "two")):
-        write_run(tmp_path / name, seed)
-    (tmp_path / "current").symlink_to(tmp_path / "one")
+    point(write_two_runs(tmp_path) / "current", tmp_path / "one")
     return tmp_path
-
-
-def point(link, target):
-    link.unlink()
-    link.symlink_to(target)
 
 
 def test_alive_and_ready(client):

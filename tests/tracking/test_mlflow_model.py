@@ -12,6 +12,8 @@ from rankformer import load_model
 from rankformer.errors import RunFolderError
 from rankformer.tracking.mlflow_model import log_model, save_model
 
+TESTED = {"MLflow models": ("tool", "mlflow")}
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

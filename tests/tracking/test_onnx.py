@@ -14,6 +14,8 @@ from rankformer.errors import DataError, RankformerError
 from rankformer.export import programs
 from rankformer.export.exporter import export_run, make_target
 
+TESTED = {"ONNX": ("target", "onnx"), "ONNX Runtime": ("target", "onnxruntime", "onnx")}
+
 EVALUATORS = {
     "onnxruntime": lambda path: onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]),
     "onnx": ReferenceEvaluator,

@@ -11,6 +11,12 @@ from rankformer.runs.training_log import read_log
 
 from .conftest import SMALL, TINY
 
+TESTED = {
+    "TensorBoard": ("tracker", "tensorboard"),
+    "MLflow": ("tracker", "mlflow"),
+    "Weights & Biases": ("tracker", "wandb"),
+}
+
 TUNE = ["tune", "clicks.csv", *SMALL, "--model", "mf", "--epochs", "4", "--set", "embedding_dim=4", "--out", "search"]
 
 

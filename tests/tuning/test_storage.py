@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import CLICK_COLUMNS, cli, clicks  # noqa: F401
 from tests.conftest import needed
 
+TESTED = {"Optuna": ("tool", "optuna")}
+
 SEARCH = [*CLICK_COLUMNS, "--model", "mf", "--epochs", "4", "--set", "embedding_dim=4", "--json"]
 
 

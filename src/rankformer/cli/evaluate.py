@@ -13,7 +13,7 @@ from rankformer.cli.ranks import TimeoutOption, on_ranks
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from rankformer.data.interactions import Parts
+    from rankformer.data.parts import Parts
     from rankformer.runs.saved import Run
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `rankformer train --out` made.")]

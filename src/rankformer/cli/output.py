@@ -37,17 +37,20 @@ def add_command(
     app.command(help=help_of(command), epilog=epilog, rich_help_panel=panel, context_settings=settings)(command)
 
 
-def with_flags(command: Callable[..., None], argument: str, flags: Mapping[str, Any]) -> Callable[..., None]:
+def with_flags(
+    command: Callable[..., None], argument: str, flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> Callable[..., None]:
     """Return a command with more flags, which reach it together as a dictionary.
 
     Args:
         command: the command; all its arguments may be given by name.
         argument: name of the argument that takes the dictionary.
-        flags: annotation of each flag; one that is not given is None, or False.
+        flags: annotation of each flag.
+        defaults: what a flag is that is not given; None by default, or False.
     """
     parameters = [each for name, each in inspect.signature(command).parameters.items() if name != argument]
     for name, annotation in flags.items():
-        default = False if get_args(annotation)[0] is bool else None
+        default = (defaults or {}).get(name, False if get_args(annotation)[0] is bool else None)
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )

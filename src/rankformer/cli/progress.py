@@ -9,7 +9,8 @@ from typing import Any
 
 from rankformer.cli.output import console, printable
 
-FIRST_LINE_AFTER = 4.0  # seconds without any output
+FIRST_LINE_AFTER = 4.0  # seconds without any output, the start of the program included
+SHORT = 0.5  # seconds of a step that is not told, however long it was silent before
 
 
 def on_terminal() -> bool:
@@ -26,9 +27,12 @@ class Heartbeat:
     """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
 
     Attributes:
+        last_line: when the last such line was printed in this process, or when it started.
         doing: what is being done, as it stands now.
         wait: seconds until the first line; each wait is twice the one before, up to a minute.
     """
+
+    last_line = time.monotonic()
 
     def __init__(self, doing: Callable[[], str], wait: float | None = None) -> None:
         self.doing, self.wait = doing, FIRST_LINE_AFTER if wait is None else wait
@@ -45,10 +49,13 @@ class Heartbeat:
 
     def _beat(self) -> None:
         wait = self.wait
-        while not self.done.wait(wait):
-            wait = min(2 * wait, 60.0)
-            seconds = time.monotonic() - self.begin
-            print(f"{printable(self.doing())} ... {seconds:.0f} s", file=sys.stderr, flush=True)
+        due = max(Heartbeat.last_line + wait - self.begin, min(SHORT, wait))
+        while not self.done.wait(due):
+            wait = due = min(2 * wait, 60.0)
+            Heartbeat.last_line = time.monotonic()
+            print(
+                f"{printable(self.doing())} ... {Heartbeat.last_line - self.begin:.0f} s", file=sys.stderr, flush=True
+            )
 
 
 @contextmanager

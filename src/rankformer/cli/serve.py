@@ -1,79 +1,84 @@
 """`rankformer serve`: a run behind HTTP."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rankformer.cli.model_options import use_threads
-from rankformer.cli.output import option
+from rankformer.cli.output import option, with_flags
 from rankformer.errors import ConfigError
 from rankformer.serving.logs import LogFormat
 
 ENVIRONMENT = "RANKFORMER_SERVE"  # what the variables that hold options begin with
 
 
+# Settings of the service that an option of the same name sets, and their defaults.
+_SETTINGS: dict[str, tuple[Any, Any]] = {
+    "workers": (Annotated[int, option("N", "Run this many computations at the same time.", min=1)], 2),
+    "batching": (
+        Annotated[bool, option("", "Answer users who wait at the same time together.", "--batching/--no-batching")],
+        True,
+    ),
+    "batch_size": (Annotated[int, option("N", "Answer at most this many users together.", min=1)], 64),
+    "queue_size": (Annotated[int, option("N", "Let at most this many users wait; the next get a 429.", min=1)], 256),
+    "max_k": (Annotated[int, option("K", "Refuse longer lists.", "--max-k", min=1)], 1000),
+    "max_body_bytes": (Annotated[int, option("N", "Refuse larger request bodies.", min=1)], 2**20),
+    "body_timeout": (Annotated[float, option("SECONDS", "Wait this long for a body.", min=0.001)], 10.0),
+    "request_timeout": (Annotated[float, option("SECONDS", "Wait this long for an answer.", min=0.001)], 30.0),
+    "compare": (
+        Annotated[
+            Path | None,
+            option("RUN", "Show the lists of another run beside those of RUN on the page, and at /v1/compare."),
+        ],
+        None,
+    ),
+    "items": (
+        Annotated[Path | None, option("FILE", "Take titles and attributes of items from this file, not RUN.")],
+        None,
+    ),
+    "where": (
+        Annotated[str | None, option("EXPR", "List only items that meet this, whatever a request asks for.")],
+        None,
+    ),
+    "journal": (
+        Annotated[Path | None, option("FOLDER", "Take events (POST /v1/events) and keep them in this folder.")],
+        None,
+    ),
+    "access_log": (Annotated[bool, option("", "Log each request to stderr.", "--access-log/--no-access-log")], True),
+}
+
+
+def _takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    annotations = {name: annotation for name, (annotation, _) in _SETTINGS.items()}
+    return with_flags(command, "settings", annotations, {name: default for name, (_, default) in _SETTINGS.items()})
+
+
+@_takes_settings
 def serve(
     run: Annotated[
         Path,
         typer.Argument(metavar="RUN", help="Folder that `rankformer train --out` made.", envvar=f"{ENVIRONMENT}_RUN"),
     ],
-    host: Annotated[str, option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
-    port: Annotated[
-        int, option(metavar="PORT", min=0, max=65535, help="Listen on this port; 0 takes any free one.")
-    ] = 8000,
+    host: Annotated[str, option("ADDRESS", "Listen on this address.")] = "127.0.0.1",
+    port: Annotated[int, option("PORT", "Listen on this port; 0 takes any free one.", min=0, max=65535)] = 8000,
     threads: Annotated[
         int | None,
-        option(
-            metavar="N",
-            min=1,
-            callback=use_threads,
-            help="Set the threads of one computation; half the cores by default.",
-        ),
+        option("N", "Set the threads of one computation; half the cores by default.", min=1, callback=use_threads),
     ] = None,
     processes: Annotated[
         int, option("N", "Answer in this many processes, which share one model in memory.", min=1, max=64)
     ] = 1,
-    workers: Annotated[int, option(metavar="N", min=1, help="Run this many computations at the same time.")] = 2,
-    batching: Annotated[
-        bool,
-        option("", "Answer users who wait at the same time together.", "--batching/--no-batching"),
-    ] = True,
-    batch_size: Annotated[int, option(metavar="N", min=1, help="Answer at most this many users together.")] = 64,
-    queue_size: Annotated[
-        int, option(metavar="N", min=1, help="Let at most this many users wait; the next get a 429.")
-    ] = 256,
-    max_k: Annotated[int, option("K", "Refuse longer lists.", "--max-k", min=1)] = 1000,
-    max_body_bytes: Annotated[int, option(metavar="N", min=1, help="Refuse larger request bodies.")] = 2**20,
-    body_timeout: Annotated[float, option(metavar="SECONDS", min=0.001, help="Wait this long for a body.")] = 10.0,
-    request_timeout: Annotated[
-        float, option(metavar="SECONDS", min=0.001, help="Wait this long for an answer.")
-    ] = 30.0,
-    graceful: Annotated[
-        int, option(metavar="SECONDS", min=0, help="Wait this long for open requests after a stop.")
-    ] = 10,
-    allow_host: Annotated[
-        list[str] | None, option(metavar="NAME", help="Accept another host name; may be repeated.")
-    ] = None,
-    compare: Annotated[
-        Path | None, option("RUN", "Show the lists of another run beside those of RUN on the page, and at /v1/compare.")
-    ] = None,
-    items: Annotated[
-        Path | None, option(metavar="FILE", help="Take titles and attributes of items from this file, not RUN.")
-    ] = None,
+    graceful: Annotated[int, option("SECONDS", "Wait this long for open requests after a stop.", min=0)] = 10,
+    allow_host: Annotated[list[str] | None, option("NAME", "Accept another host name; may be repeated.")] = None,
     item_set: Annotated[
-        list[str] | None,
-        option(metavar="NAME=FILE", help="Let filters name the items in a file; may be repeated."),
+        list[str] | None, option("NAME=FILE", "Let filters name the items in a file; may be repeated.")
     ] = None,
-    where: Annotated[
-        str | None, option(metavar="EXPR", help="List only items that meet this, whatever a request asks for.")
-    ] = None,
-    journal: Annotated[
-        Path | None, option("FOLDER", "Take events (POST /v1/events) and keep them in this folder.")
-    ] = None,
-    access_log: Annotated[bool, option("", "Log each request to stderr.", "--access-log/--no-access-log")] = True,
     log_format: Annotated[LogFormat, option("text|json", "Log lines for people, or JSON.")] = LogFormat.TEXT,
     pid_file: Annotated[Path | None, option("FILE", "Keep the process id in this file while the service runs.")] = None,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Serve RUN over HTTP, with a page for people at /.
 
@@ -100,39 +105,15 @@ def serve(
         raise ConfigError(f"serving needs {error.name}; install it with: pip install 'rankformer[serve]'") from error
     from rankformer.serving.settings import ServiceSettings, Tokens, check_address
 
-    settings = ServiceSettings(
-        max_k=max_k,
-        max_body_bytes=max_body_bytes,
-        body_timeout=body_timeout,
-        request_timeout=request_timeout,
-        batching=batching,
-        batch_size=batch_size,
-        queue_size=queue_size,
-        workers=workers,
-        access_log=access_log,
-        allowed_hosts=tuple(allow_host or ()),
-        compare=compare,
-        items=items,
-        item_sets=dict(map(_named_file, item_set or ())),
-        where=where,
-        journal=journal,
-    )
+    files = dict(map(_named_file, item_set or ()))
+    limits = ServiceSettings(allowed_hosts=tuple(allow_host or ()), item_sets=files, **settings)
     tokens = Tokens.from_environment()
     check_address(host, tokens)
-    for path in filter(None, (run, compare)):
+    for path in filter(None, (run, limits.compare)):
         read_manifest(path)  # a wrong path is reported before anything starts
-    run_service(
-        run,
-        host=host,
-        port=port,
-        settings=settings,
-        tokens=tokens,
-        threads=threads,
-        graceful_seconds=graceful,
-        processes=processes,
-        log_format=log_format,
-        pid_path=pid_file,
-    )
+    how: dict[str, Any] = {"threads": threads, "processes": processes, "graceful_seconds": graceful}
+    how |= {"log_format": log_format, "pid_path": pid_file}
+    run_service(run, host=host, port=port, settings=limits, tokens=tokens, **how)
 
 
 def _named_file(text: str) -> tuple[str, Path]:

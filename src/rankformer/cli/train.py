@@ -105,10 +105,10 @@ def train(
         return
     configuration = read_configuration(config)
     source = data_source(data, {**configuration.get("data", {}), **options})
-    folder, again = RunFolder(out), was_restarted()
-    resume, overwrite = resume or again, overwrite and not again
+    folder = RunFolder(out)
     with on_ranks(rank_timeout, wire, device) as group, nullcontext() if group.rank else folder.lock():
-        found = State.EMPTY
+        again = group.total(float(was_restarted()))[0] > 0  # of several machines, that of the lost rank counts alone
+        resume, overwrite, found = resume or again, overwrite and not again, State.EMPTY
         with group.together():
             if group.rank == 0:
                 found = folder.claim(resume=resume, overwrite=overwrite)
@@ -133,7 +133,8 @@ def train(
             _show_run(out, load_run(out).recommender, "already finished", json)
             return
         if weights is not None and not json:
-            show_note(f"{weights} (--weight-column '' reads none)")
+            asked_for = source.weight or source.event or source.half_life
+            show_note(weights if asked_for else f"{weights} (--weight-column '' reads none)")
         if overwrite and group.rank == 0:
             folder.clear()
         group.barrier()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from rankformer.cli.data_options import takes_data_options
 from rankformer.cli.evaluate import RunArgument
 from rankformer.cli.item_options import ItemsOption, read_items
-from rankformer.cli.model_options import ThreadsOption
+from rankformer.cli.model_options import DeviceOption, ThreadsOption
 from rankformer.cli.output import JsonFlag, option, show, show_json, show_metrics, show_warning
 from rankformer.cli.progress import busy, progress_of
 from rankformer.errors import ConfigError
@@ -25,6 +25,7 @@ def update(
         bool, option("", "Remove what RUN has already learned from the journal.", "--prune-journal")
     ] = False,
     items: ItemsOption = None,
+    device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     overwrite: Annotated[
         bool, option("", "Replace the run in the folder for the updated model.", "--overwrite")
@@ -67,7 +68,7 @@ def update(
         folder.claim(resume=False, overwrite=overwrite)
         with busy(f"reading {run}"):
             parent = load_run(run)
-            model = model_class(parent.model).from_run(parent)
+            model = model_class(parent.model).from_run(parent, device)
         source = DataSource(**{"source": "journal", **parent.source})
         recommender, logs, positions = parent.recommender, [], None
         if new is not None:

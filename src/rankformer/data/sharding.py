@@ -7,6 +7,7 @@ written by user, those of one user in the order in which they were read.
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from contextlib import closing
@@ -18,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from rankformer.data.readers.sql import sql_module
 from rankformer.data.shards import FORMAT, ITEMS, MANIFEST, PARTS, VERSION, checksum_of, shard_folder
 from rankformer.data.source import SPLIT_SETTINGS, DataSource
 from rankformer.data.splits import (
@@ -31,12 +31,12 @@ from rankformer.data.splits import (
     shares_before,
 )
 from rankformer.data.weights import half_life_of
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import ConfigError, DataError, extra_module
 from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 
-LEAST_MEMORY = 512 << 20
+LEAST_MEMORY, OWN_MEMORY = 512 << 20, 384 << 20
 _SIDES = {"user": "users", "item": "items"}
-_BATCH = 1 << 20
+_BATCH = 1 << 18
 _CANONICAL = "bool_and(try_cast({0} as bigint) is not null and cast(try_cast({0} as bigint) as varchar) = {0})"
 _RAW = {"row": pa.int64(), "user": None, "item": None, "time": pa.int64(), "weight": pa.float32()}
 _RAW |= {"title": pa.string(), "label": pa.int8()}
@@ -58,13 +58,15 @@ def shard_log(source: DataSource, shards: int, out: Path, memory_limit: int) -> 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not an empty folder; choose another --out")
     check_split(source.split, source.parts, source.test_from, source.test_days)
-    duckdb = sql_module("duckdb")
+    duckdb = extra_module("duckdb", "sql")
     out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         with closing(duckdb.connect(str(work / "log.duckdb"))) as connection:
-            # The rest is for this process and the batches that it reads and writes.
-            connection.execute(f"set memory_limit = '{(memory_limit - (LEAST_MEMORY >> 1)) >> 20}MiB'")
+            # The rest is for this process and the batches that it reads and writes. A thread needs 125 MB of its own.
+            granted = memory_limit - OWN_MEMORY
+            connection.execute(f"set memory_limit = '{granted >> 20}MiB'")
+            connection.execute(f"set threads = {min(os.cpu_count() or 1, max(1, granted >> 27))}")
             connection.execute(f"set temp_directory = '{str(work / 'spill').replace(chr(39), chr(39) * 2)}'")
             connection.execute("set enable_progress_bar = false")
             prepared = _Prepared(connection, source)

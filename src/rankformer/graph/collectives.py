@@ -15,18 +15,22 @@ added in their own type, and exact sums and the table of items never are rounded
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import prod
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from rankformer import errors
 from rankformer.errors import RankError, RankformerError
@@ -196,6 +200,32 @@ def _watched() -> Iterator[None]:
         raise RankError(f"rank {ranks.rank} of {ranks.size}: {found}; start again with --resume") from error
 
 
+def _own_store(timeout: timedelta) -> Store:
+    """Return a store for the ranks of this start alone.
+
+    torchrun keeps one store over all restarts. In it are still the addresses of ranks that have ended, and a rank that
+    finds these tries to connect to nobody. So each rank asks under a name that was never used before, and the first
+    rank of this start, the only one alive that answers, names the part of the store that is theirs.
+    """
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    name, deadline = uuid4().hex, time.monotonic() + timeout.total_seconds()
+    if rank:
+        store.set(f"asking/{rank}", name)
+        start = store.get(name).decode()
+        store.set(f"{start}/{rank}", b"")
+        return PrefixStore(start, store)
+    left = list(range(1, size))
+    while left and time.monotonic() < deadline:
+        for other in left:
+            if store.check([f"asking/{other}"]):
+                store.set(store.get(f"asking/{other}").decode(), name)
+        left = [other for other in left if not store.check([f"{name}/{other}"])]
+        time.sleep(0.01)
+    if left:
+        raise dist.DistError(f"timed out waiting for ranks {left}")
+    return PrefixStore(name, store)
+
+
 @contextmanager
 def joined_ranks(timeout: float = TIMEOUT, wire: str | None = None, device: str = "auto") -> Iterator[Ranks]:
     """Join the ranks that torchrun has started, if it has; yield them, or `ALONE`.
@@ -209,14 +239,17 @@ def joined_ranks(timeout: float = TIMEOUT, wire: str | None = None, device: str 
         yield ALONE
         return
     on_cuda = device != "cpu" and torch.cuda.is_available()
-    with _watched():
-        dist.init_process_group("nccl" if on_cuda else "gloo", timeout=timedelta(seconds=timeout))
     place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_cuda else torch.device("cpu")
-    ranks = Ranks(dist.get_rank(), dist.get_world_size(), None if wire is None else getattr(torch, wire), place)
-    Ranks.current = ranks
+    number, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    Ranks.current = ranks = Ranks(number, count, None if wire is None else getattr(torch, wire), place)
+    limit = timedelta(seconds=timeout)
     try:
+        with _watched():
+            options: dict[str, Any] = {"store": _own_store(limit), "rank": number, "world_size": count}
+            dist.init_process_group("nccl" if on_cuda else "gloo", timeout=limit, **options)
         yield ranks
         ranks.barrier()  # so that none closes its connections while another still uses them
     finally:
         Ranks.current = ALONE
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()

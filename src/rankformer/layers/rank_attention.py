@@ -154,17 +154,20 @@ class _RankAttention(torch.autograd.Function):
         inv_norm[:n] *= weights.curvature  # x_u = kappa v_u / |v_u|: every s has the sign kappa
         x = v * inv_norm[:, None]
         s_x, m_items = x[n:].sum(0), x[n:].T @ v[n:]
-        h, m_users = v.new_zeros(d), v.new_zeros(d, d)
+        # An estimated normaliser is what nearly cancels: in float32 another order of adding, as on ranks, would show.
+        wide = v.dtype if weights.exact_normalizer else torch.float64
+        h, m_users = v.new_zeros(d, dtype=wide), v.new_zeros(d, d)
         for rows in row_blocks(0, n):
             g_x = x[rows] * k.g[rows, None]
             m_users.addmm_(g_x.T, v[rows])
-            h.add_(g_x.sum(0))
+            h.add_(g_x.sum(0, dtype=wide))
 
         s = edge_dot(graph, x, x)  # (E,)
         sums = partial(at_users, graph), partial(user_sums, graph)
         t = user_terms(s, x[:n] @ s_x, k, weights, *sums, graph.edge_weights)
         r, w = t.r, two_way(graph, t.omega_pos - t.omega_neg)  # (n,), (2E,)
-        out, s_r, sum_r, edge_sums = spmm(graph, w, v), r @ v[:n], r.sum(), _edge_sums(graph, weights, t)
+        h, sum_r = h.to(v.dtype), r.sum(dtype=wide).to(v.dtype)
+        out, s_r, edge_sums = spmm(graph, w, v), r @ v[:n], _edge_sums(graph, weights, t, wide)
         graph.ranks.sum_(out[n:], m_users, h, s_r, sum_r, *edge_sums)  # all that sums over users, at once
         dense_neg = torch.cat([t.sum_neg, sum_r - x[n:] @ h])
         # The users' sum of omega+ where none is negative: p sums to 1 over a user's edges.
@@ -271,13 +274,13 @@ def _through_unit_rows_(
     result.add_(lost).add_(through_m, alpha=0.5).addcmul_(x, row_dot(x, lost, scratch=scratch)[:, None], value=-1)
 
 
-def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms) -> tuple[Tensor, ...]:
+def _edge_sums(graph: BipartiteGraph, weights: RankWeights, t: UserTerms, wide: torch.dtype) -> tuple[Tensor, ...]:
     """Return the sums over each item's edges that its normaliser needs: of omega+ + omega-, or |omega+| and omega-."""
     if not weights.normalize:
         return ()
     if weights.negatives == "push" and weights.alpha >= 2:
         return (item_sums(graph, t.omega_pos + t.omega_neg),)
-    return item_sums(graph, t.omega_pos.abs()), item_sums(graph, t.omega_neg)
+    return tuple(item_sums(graph, each.to(wide)).to(each.dtype) for each in (t.omega_pos.abs(), t.omega_neg))
 
 
 def _normalizer(

@@ -18,8 +18,9 @@ from rankformer.training.network import Network
 from rankformer.training.settings import TrainingSettings
 from rankformer.training.trainer import train
 
+EARLY = 0.2  # of the epochs of a training; one whose best epoch was earlier is begun again by an update
 UPDATE_EPOCHS = 0.1  # of the epochs that validation chose, when a fit continues an earlier one
-UPDATE_LEARNING_RATE = 0.3  # of the learning rate, which then falls by cosine decay
+UPDATE_LEARNING_RATE = 0.1  # of the learning rate, which then falls by cosine decay
 
 
 class TrainedModel(Model):
@@ -35,11 +36,15 @@ class TrainedModel(Model):
     fidelity = "epochs"
 
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
-        """Return the scorer of the best validation, or of the last epoch without a validation part."""
-        settings = self.settings
+        """Return the scorer of the best validation, or of the last epoch without a validation part.
+
+        A fit that follows an earlier one continues from its parameters in a short training. But if the best epoch of
+        that one came early, more epochs would overfit, and all of them again are a small part of what choosing took.
+        """
+        settings, warm = self.settings, context.warm
         self.network = self.network_class(graph.num_users, graph.num_items, settings)
-        if context.warm is not None and context.warm.parameters:  # a blend of an older version kept none of its members
-            self.network.to(self.device).continue_from(graph, context.warm)
+        if warm is not None and warm.parameters and not self.stopped_early(context.choices or {}):
+            self.network.to(self.device).continue_from(graph, warm)
             settings, context = self.update_settings(context.choices or {}), replace(context, choices=None)
         elif context.resume_from is None:
             self.network.initialize(graph)
@@ -48,6 +53,11 @@ class TrainedModel(Model):
         with torch.no_grad():
             return self.network.final_scorer(graph)
 
+    def stopped_early(self, choices: Mapping[str, Any]) -> bool:
+        """Whether the best epoch of the training that chose was one of its first."""
+        best, settings = int(choices.get("epochs") or self.settings.epochs), self.settings
+        return best <= EARLY * min(settings.epochs, best + settings.patience * settings.validate_every)
+
     def update_settings(self, choices: Mapping[str, Any]) -> TrainingSettings:
         """Return the settings of a short training that continues an earlier one."""
         epochs = math.ceil(UPDATE_EPOCHS * int(choices.get("epochs") or self.settings.epochs))
@@ -55,9 +65,7 @@ class TrainedModel(Model):
         return self.settings.model_copy(update={"epochs": epochs, "learning_rate": rate, "schedule": "cosine"})
 
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
-        prefix = "best."
-        best = {name.removeprefix(prefix): value for name, value in state.tensors.items() if name.startswith(prefix)}
-        if not best:
+        if not (best := state.group("best.")):
             return None
         network = self.network_class(graph.num_users, graph.num_items, self.settings)
         network.load_own(graph, best)

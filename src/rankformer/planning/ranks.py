@@ -52,9 +52,10 @@ def reduced_numbers(model: str, size: Size) -> int:
     return (per_layer * size.layers + besides + 1) * m * d + shared
 
 
-def bytes_sent(model: str, size: Size, ranks: int, number_bytes: int = 4) -> int:
-    """Return the bytes that each rank sends in a step."""
-    return round(2 * (ranks - 1) / ranks * number_bytes * reduced_numbers(model, size))
+def bytes_sent(model: str, size: Size, ranks: int, wire: int = 4) -> int:
+    """Return the bytes that each rank sends in a step, numbers of `wire` bytes but for the new items' 4."""
+    numbers = 2 * wire * reduced_numbers(model, size) + (4 - wire) * size.items * size.dim
+    return round((ranks - 1) / ranks * numbers)
 
 
 def memory_per_rank(size: Size, ranks: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ would go into `torch.topk` over full rows; two facts avoid it without giving up 
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -105,6 +105,18 @@ def merge_top_k(lists: Sequence[TopK], k: int) -> TopK:
     items, order = items.sort(dim=1, stable=True)  # a missing item, -1, has the score -inf and ends up last
     scores, order = scores.gather(1, order).sort(dim=1, descending=True, stable=True)
     return TopK(items.gather(1, order)[:, :k], scores[:, :k])
+
+
+def top_k_on_ranks(scorer: ScoreMatrix, users: Tensor, k: int, ranks: Ranks, **options: Any) -> TopK:
+    """Return the k best of all items for the same users on every rank, each of which has a slice of the items.
+
+    Slices follow each other in the order of the ranks; `options` are those of `top_k`, for the slice.
+    """
+    first, _ = ranks.before(scorer.num_items)
+    own = top_k(scorer, users, k, **options)
+    numbers = torch.where(own.items >= 0, own.items + first, -1).cpu().numpy()
+    lists = zip(ranks.in_turn(numbers), ranks.in_turn(own.scores.cpu().numpy()), strict=True)
+    return merge_top_k([TopK(torch.from_numpy(items), torch.from_numpy(scores)) for items, scores in lists], k)
 
 
 def top_k_reference(

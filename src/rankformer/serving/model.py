@@ -20,7 +20,7 @@ from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.runs.training_log import blend_report
 from rankformer.scoring.histories import Histories
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 from rankformer.scoring.top_k import TopK
 from rankformer.serving.ids import IdIndex
 from rankformer.serving.recent import Added, RecentEvents
@@ -74,6 +74,10 @@ class ServedModel:
             return {}
         return self.recent.of(self.users.values[user] if isinstance(user, int) and user >= 0 else user)
 
+    def added_warm(self, user: int) -> list[int]:
+        """Return the same as far as the method has learned the items."""
+        return [item for item in self.added(user) if item < len(self.recommender.item_ids)]
+
     def current_lists(self, asked: Sequence[tuple[int, Added]], options: RankingOptions) -> list[list[Entry]]:
         """Return the ranked lists of user indices, each with what the journal adds to the user."""
         plain = [user for user, added in asked if not added]
@@ -122,12 +126,11 @@ class ServedModel:
     def explain(self, item: int, user: int | None, history: Sequence[int] | None) -> dict[str, Any]:
         """Return the score of an item and its parts, for a user index or for a new user's history."""
         found = self.recommender.explain_index(item, user=user, history=history)
-        reasons = zip(found.items, found.contributions, strict=True)
         return {
             "user_id": None if user is None else self.users.values[user],
             **self.titled(item),
             "score": found.score,
-            "reasons": [{**self._named(reason), "contribution": value} for reason, value in reasons],
+            "reasons": [{**self._named(each.item_id), "contribution": each.contribution} for each in found.reasons],
             "own": found.user_contribution,
             "crowd": found.global_contribution,
             **({} if found.members is None else {"members": found.members}),

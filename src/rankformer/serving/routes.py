@@ -35,7 +35,6 @@ from rankformer.serving.errors import (
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
-from rankformer.serving.recent import no_journal
 from rankformer.serving.service import Service
 
 _MAX_QUERY_FIELDS = 4096
@@ -255,7 +254,7 @@ async def events(service: Service, body: schemas.EventsRequest) -> Document:
     """
     model = service.model
     if model.recent is None:
-        raise no_journal()
+        raise ApiError(501, "not_supported", "the service was started without --journal and takes no events")
     records = await service.run(model.recent.records, body.events)
     return {"accepted": await service.events.submit(None, records), "model_version": model.version}
 
@@ -274,18 +273,24 @@ async def explain(service: Service, model: ServedModel, user: int, item: int) ->
     if model.fallback(user, added) is not None and model.can["explain"]:
         message = "the model was fitted on no interaction of this user, who gets the most popular items"
         raise ApiError(404, "nothing_to_explain", message)
-    warm = [each for each in added if each < len(model.recommender.item_ids)]
-    return await service.run(model.explain, item, user, warm if warm and model.can["fold_in"] else None)
+    warm = model.added_warm(user) if model.can["fold_in"] else []
+    return await service.run(model.explain, item, user, warm or None)
 
 
 @_route("POST", "/v1/explain:session", "reasons", "Explanation for a new user", schemas.ExplainAnswer, 404, 429, 501)
 def explain_session(service: Service, model: ServedModel, body: schemas.ExplainSessionRequest) -> Document:
-    """The contribution of each item of a new user's history to the score of an item, largest first."""
+    """The contribution of each item of a new user's history to the score of an item, largest first.
+
+    Of a known `user` they follow what the model and the journal know.
+    """
     item = service.known("item", model.items.find, body.item)
     known, _ = service.split("item", model.find_warm, body.history)
     if not known and model.can["explain"]:
         raise ApiError(404, "unknown_item", "the model knows none of these items")
-    return model.explain(item, None if body.user is None else service.known("user", model.users.find, body.user), known)
+    if body.user is None:
+        return model.explain(item, None, known)
+    user = service.known("user", model.users.find, body.user)
+    return model.explain(item, user, [*model.added_warm(user), *known])
 
 
 @_route("GET", "/v1/users", "browsing", "Find users", schemas.UsersAnswer, 429)

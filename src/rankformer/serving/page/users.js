@@ -1,7 +1,6 @@
 // A user of the training data or a new one: each has a list, and explanations.
 
 const HISTORY = 100; // items of a history that are fetched to be shown
-const LONGEST_HISTORY = 1000; // items of a history that a list may be asked for
 const SUGGESTIONS = 20;
 const REST = 150; // milliseconds without a change before the new user's list is asked for
 
@@ -48,20 +47,20 @@ function filtersOf(state) {
   return Object.fromEntries(given.map((name) => [name, name === "where" ? state.where : parts(state[name])]));
 }
 
-/** Returns a request for a list by its history, given as keys. */
-async function listByHistory(keys, state, signal, base) {
+/** Returns a list by its history, given as keys: of a new user, or what a known user has added. */
+async function listByHistory(keys, state, signal, base, user = null) {
   const filters = filtersOf(state);
   const ids = ["allow", "block"].filter((name) => filters[name]);
   await resolve([...keys, ...ids.flatMap((name) => filters[name])], signal);
   const idsOf = (list) => list.map((key) => itemOf(key).item_id);
   for (const name of ids) filters[name] = idsOf(filters[name]);
-  const body = { history: idsOf(keys), k: state.length, include_seen: state.seen, ...filters };
+  const body = { user, history: idsOf(keys), k: state.length, include_seen: state.seen, ...filters };
   return remember(await service.ask(`${base}/recommend:session`, { body, signal }));
 }
 
-async function explainByHistory(keys, key, signal, base) {
+async function explainByHistory(keys, key, signal, base, user = null) {
   await resolve([...keys, key], signal);
-  const body = { history: keys.map((each) => itemOf(each).item_id), item: itemOf(key).item_id };
+  const body = { user, history: keys.map((each) => itemOf(each).item_id), item: itemOf(key).item_id };
   return service.ask(`${base}/explain:session`, { body, signal });
 }
 
@@ -69,26 +68,22 @@ async function explainByHistory(keys, key, signal, base) {
 const knownUser = (user, clicks) => {
   const history = async (signal, limit = HISTORY) =>
     remember(await service.ask(path`v1/users/${user}/history?limit=${limit}`, { signal }));
-  // With clicks, a list is that of somebody with this whole history.
-  const whole = async (signal) => {
-    const known = (await history(signal, LONGEST_HISTORY)).items.map((item) => keyOf(item.item_id));
-    return [...new Set([...known, ...clicks])].slice(-LONGEST_HISTORY);
-  };
+  const idOf = async (signal) => (await history(signal, 1)).user_id; // as the service writes it; 404 if mistyped
   return {
     name: user,
     history,
     list: async (state, signal, base = MAIN) => {
-      if (clicks.length) return listByHistory(await whole(signal), state, signal, base);
+      if (clicks.length) return listByHistory(clicks, state, signal, base, await idOf(signal));
       const fields = Object.entries(filtersOf(state)).flatMap(([name, value]) =>
         [value].flat().map((each) => path`&${name}=${each}`));
       const address = path`/recommend/${user}?k=${state.length}&include_seen=${state.seen}`;
       const answer = remember(await service.ask(base + address + fields.join(""), { signal }));
       // An id that nobody has is most likely mistyped: the history route says so.
-      if (answer.fallback && base === MAIN) await history(signal, 1);
+      if (answer.fallback && base === MAIN) await idOf(signal);
       return answer;
     },
     explain: async (key, signal, base = MAIN) => {
-      if (clicks.length) return explainByHistory(await whole(signal), key, signal, base);
+      if (clicks.length) return explainByHistory(clicks, key, signal, base, await idOf(signal));
       return service.ask(base + path`/explain/${user}/${key}`, { signal });
     },
   };
