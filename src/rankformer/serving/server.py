@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
         """Return whether to stop, several times a second: also when the first model cannot be loaded."""
         service = self.service
         if self.owns_process and not self._frozen and service.current is not None:
-            # Nor is the first model passed over again, in some request. Once, after a collection: at each reload,
+            # Nor is the first model scanned again, in some request. Once, after a collection: at each reload,
             # garbage that is not collected yet would stay for good.
             gc.collect()
             gc.freeze()
