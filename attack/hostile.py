@@ -119,7 +119,7 @@ BY_HAND: dict[str, Harm] = {
             ("versions",): ({"torch": 5}, {"torch": None}),
             ("settings",): ({"a": 10**400}, {"a": json.loads("[" * 50 + "]" * 50)}, {"a": "x" * 10**6}),
             ("data",): ({"a": 1e300}, {"a": {"b": 10**400}}),
-            ("data", "source"): ("x", 5, [], {"a": 10**400}),
+            ("data", "source"): ("x" * 20_000, 5, [], {"a": 10**400}),
             ("data", "source", "event_weights"): (5, "x", {"view": "x"}, {"view": 1e300}, {"view": None}),
             ("data", "fingerprint"): (5, [], None),
             ("protocol",): ({"k": [10**400]}, {"k": "x" * 20_000}),

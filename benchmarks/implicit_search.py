@@ -12,7 +12,8 @@ import torch
 from benchmarks.curves import METRIC, TEST_METRICS
 from benchmarks.implicit_fits import ENVIRONMENT, fit_settings
 from benchmarks.measure import Result, Unavailable, in_fresh_process, spread
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.evaluation.validator import make_validator
 from rankformer.scoring.embeddings import Embeddings

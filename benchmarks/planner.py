@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.models.trained import TrainedModel
 from rankformer.planning.plan import make_plan
 

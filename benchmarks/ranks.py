@@ -45,7 +45,7 @@ def run(count: int, *words: str, **environment: str) -> None:
 def worker(source: str, out: str, steps: int) -> None:
     """Train Rankformer for some steps on this rank; the first writes what came out of it."""
     from rankformer import Interactions, Rankformer
-    from rankformer.data.interactions import Parts
+    from rankformer.data.parts import Parts
     from rankformer.data.source import DataSource
     from rankformer.evaluation.validator import make_validator
     from rankformer.graph.bipartite import BipartiteGraph

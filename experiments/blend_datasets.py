@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic

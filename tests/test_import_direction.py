@@ -234,7 +234,7 @@ def test_answering_does_not_load_the_trainer():
 def test_the_service_does_not_load_the_trainer():
     serving = [module for module in INNER if part_of(module) == "serving"]
     needed = {imported for module in serving for imported, _ in imports(module) if part_of(imported) != "serving"}
-    assert {"rankformer.scoring.recommender", "rankformer.runs.saved"} <= needed
+    assert {"rankformer.scoring.options", "rankformer.runs.saved"} <= needed
     loaded = modules_after(f"import {', '.join(sorted(needed))}")
     assert not {name for name in loaded if name.startswith(LEARNING)}
 

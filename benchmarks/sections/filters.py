@@ -9,7 +9,8 @@ from benchmarks.measure import Result, in_fresh_process, interleave, note, parag
 from benchmarks.options import Options
 from rankformer.data.items import Items
 from rankformer.scoring.embeddings import Embeddings
-from rankformer.scoring.recommender import RankingOptions, Recommender
+from rankformer.scoring.options import RankingOptions
+from rankformer.scoring.recommender import Recommender
 
 TITLE = "Exact top-20 under filters"
 DATASETS = ("yelp2018-lightgcn",)

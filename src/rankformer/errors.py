@@ -17,6 +17,9 @@ Each message says what was found, what was expected and what to do, in one line.
 warning: `IgnoredWeightsWarning`.
 """
 
+from importlib import import_module
+from typing import Any
+
 
 class RankformerError(Exception):
     """Base of every deliberate error of the package."""
@@ -68,3 +71,11 @@ class RankError(RankformerError):
 
 class IgnoredWeightsWarning(UserWarning):
     """The interactions have weights, and the method at hand cannot use them."""
+
+
+def extra_module(module: str, extra: str) -> Any:
+    """Return a module that comes with one of the package's extras, or say which in a ConfigError."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"this needs {module}, which is missing: pip install 'rankformer[{extra}]'") from error

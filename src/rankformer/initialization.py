@@ -38,13 +38,7 @@ def random_table(
 ) -> Tensor:
     """Return the random table that `kind` names, (n+m, d); normal for the kinds that `initialize_` sets.
 
-    Args:
-        kind: a name of the module docstring.
-        num_users: n.
-        num_items: m.
-        dim: d.
-        seed: decides the draws.
-        generator: draws the Xavier kinds in place of one made from the seed.
+    The seed decides the draws; a generator draws the Xavier kinds in place of one made from it.
     """
     seeded = torch.Generator().manual_seed(seed)
     draws = seeded if generator is None else generator

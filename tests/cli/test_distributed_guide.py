@@ -45,7 +45,7 @@ def test_the_formula_counts_what_is_sent():
     code = (
         "import sys, numpy as np\n"
         "from rankformer import Interactions, LightGCN, MatrixFactorization, Rankformer\n"
-        "from rankformer.data.interactions import Parts\n"
+        "from rankformer.data.parts import Parts\n"
         "from rankformer.graph.bipartite import BipartiteGraph\n"
         "from rankformer.graph.collectives import joined_ranks\n"
         "from rankformer.training.trainer import TrainingLoop\n"

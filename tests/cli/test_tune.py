@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from rankformer.cli.tune import TuningProgress
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 
 from .conftest import CLICK_COLUMNS

@@ -2,9 +2,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankformer.cli import tune
+from rankformer.cli import progress, tune
 from rankformer.cli.tune import TuningProgress
 from rankformer.tuning.objective import Trial
+
+from .test_progress import wait_for
 
 TRIALS = [
     Trial(0, "complete", {"l2": 0.5}, 0.25, 4, {4: 0.25}, 1.25),
@@ -19,11 +21,11 @@ def study():
 
 
 def test_lines_elsewhere(study, capsys):
-    with TuningProgress(5) as progress:
-        progress.begin(study)
-        progress.note_event({"event": "epoch", "epoch": 1, "seconds": 0.1})
+    with TuningProgress(5) as shown:
+        shown.begin(study)
+        shown.note_event({"event": "epoch", "epoch": 1, "seconds": 0.1})
         for trial in TRIALS:
-            progress.note_trial(trial, study)
+            shown.note_trial(trial, study)
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -36,15 +38,23 @@ def test_lines_elsewhere(study, capsys):
 
 def test_a_bar_on_a_terminal(study, monkeypatch, capsys):
     monkeypatch.setattr(tune, "on_terminal", lambda: True)
-    with TuningProgress(5) as progress:
-        progress.begin(study)
-        progress.note_event({"event": "solved", "seconds": 0.1})
-        progress.note_event({"event": "epoch", "epoch": 7, "seconds": 0.1})
-        task = progress.bar.tasks[0]
+    with TuningProgress(5) as shown:
+        shown.begin(study)
+        shown.note_event({"event": "solved", "seconds": 0.1})
+        shown.note_event({"event": "epoch", "epoch": 7, "seconds": 0.1})
+        task = shown.bar.tasks[0]
         assert (task.completed, task.total) == (3, 5)
         assert task.fields["status"] == "epoch 7  best ndcg@20 0.2500 in trial 0"
-        progress.note_trial(TRIALS[0], study)
+        shown.note_trial(TRIALS[0], study)
         assert task.fields["status"] == "best ndcg@20 0.2500 in trial 0"
-    assert progress.bar.finished is False
-    assert not progress.bar.live.is_started
+    assert shown.bar.finished is False
+    assert not shown.bar.live.is_started
     assert capsys.readouterr().out == ""
+
+
+def test_a_long_trial_is_told_off_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with TuningProgress(5) as shown:
+        wait_for(capsys, "first trial ... 0 s\n")
+        shown.note_event({"event": "epoch", "epoch": 7, "seconds": 0.1})
+        wait_for(capsys, "trial: epoch 7 ... ")

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, NotSupportedError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.losses import RANKING_LOSSES

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankformer.data import Interactions
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, DataError
 
 TESTED = {

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankformer.errors import ConfigError
+from rankformer.errors import ConfigError, extra_module
 from rankformer.export.contents import Tables, VectorTable
-from rankformer.export.targets import extra_module, search_by_product
+from rankformer.export.targets import search_by_product
 
 
 @pytest.mark.parametrize("k", [1, 7, 30])

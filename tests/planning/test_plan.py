@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.models.ease import EASE
 from rankformer.models.lightgcn import LightGCN
 from rankformer.models.matrix_factorization import MatrixFactorization

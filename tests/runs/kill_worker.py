@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.models.rankformer import Rankformer
 from rankformer.runs import checkpoint

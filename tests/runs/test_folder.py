@@ -7,7 +7,8 @@ import pytest
 from tests.runs.test_legacy import write_version_1
 from tests.runs.trainings import PARTS, stopped_at
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.errors import RunFolderError
 from rankformer.models.ials import IALS
 from rankformer.models.lightgcn import LightGCN

@@ -5,7 +5,7 @@ import torch
 from tests.runs.trainings import PARTS, Stop, stopped_at
 
 from rankformer import load_model
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import DataError, RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import evaluate

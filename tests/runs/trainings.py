@@ -3,7 +3,7 @@
 import pytest
 from tests.logs import random_log
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 
 PARTS = Parts(random_log(size=60), random_log(size=12, seed=1), random_log(size=12, seed=2))
 

@@ -8,7 +8,7 @@ import torch
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError, NotSupportedError
 from rankformer.scoring import aspect_scorer
-from rankformer.scoring.aspect_scorer import AspectScorer, Parts
+from rankformer.scoring.aspect_scorer import AspectScorer, AspectTensors
 from rankformer.scoring.histories import Histories
 from rankformer.scoring.recommender import Recommender
 
@@ -19,7 +19,7 @@ LOG = Interactions.from_indices([0, 0, 1, 0], [0, 1, 2, 0], N, M)  # user 0 has 
 def parts_of(seed=0):
     generator = torch.Generator().manual_seed(seed)
     sizes = [(A, N, D), (A, M, D), (A, M), (Q, D), (Q,), (Q, D), (Q,), (A, M), (M, H), (H,), (D, H), (D,)]
-    parts = Parts(*(torch.randn(*size, generator=generator) for size in sizes))
+    parts = AspectTensors(*(torch.randn(*size, generator=generator) for size in sizes))
     return parts._replace(attention=parts.attention.softmax(0), encoder_attention=parts.encoder_attention.softmax(0))
 
 

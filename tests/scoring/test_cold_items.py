@@ -10,7 +10,7 @@ from rankformer.data.demo import demo_log
 from rankformer.errors import NotSupportedError
 from rankformer.runs.saved import load_run
 from rankformer.scoring.cold_items import _block_weights, _blocks
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 HELD = 80

@@ -8,6 +8,7 @@ from tests.logs import random_log
 
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
+from rankformer.data.items import Items
 from rankformer.errors import ConfigError, DataError, NotSupportedError, UnknownIdError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.scoring.base import Contributions, Scorer
@@ -15,7 +16,8 @@ from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.scoring.item_matrix import DenseWeights
 from rankformer.scoring.item_scorer import ItemScorer
-from rankformer.scoring.recommender import RankingOptions, Recommender
+from rankformer.scoring.options import RankingOptions
+from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.top_k import top_k, top_k_reference
 
 ITEMS = ["pear", "apple", "fig", "plum"]  # index order 0..3, deliberately not alphabetical
@@ -138,7 +140,8 @@ def test_titles_follow_the_item_not_the_rank():
     titles = pa.array(["Pear", None, "Fig", "Plum"])
     rows = make_recommender(titles).recommend(["bob"], k=3).to_dicts()
     assert [row["title"] for row in rows] == ["Plum", None, "Pear"]
-    given = make_recommender(titles, item_titles=pa.array(list("abcd"))).recommend(["bob"], k=1)
+    plain = make_recommender(titles)
+    given = plain.with_items(Items(plain.item_ids, titles=pa.array(list("abcd")))).recommend(["bob"], k=1)
     assert given.to_dicts()[0]["title"] == "d"
 
 
@@ -181,7 +184,7 @@ def test_parts_that_do_not_fit_together_are_refused_at_construction():
     with pytest.raises(DataError, match="numbers its ids differently"):
         make_recommender(user_ids=IdMap(pa.array(["bob", "alice"])))
     with pytest.raises(DataError, match="1 titles"):
-        make_recommender(item_titles=pa.array(["x"]))
+        make_recommender(pa.array(["x"]))
 
 
 def test_tables_agree_across_arrow_pandas_polars_and_dicts():
@@ -279,11 +282,11 @@ def test_explanations_by_index_equal_those_by_raw_id():
     ]
     for by_index, by_id in pairs:
         assert by_id.score == by_index.score
-        reasons = zip(by_index.items, by_index.contributions, strict=True)
-        assert [(f"i{item}", value) for item, value in reasons] == [(r.item_id, r.contribution) for r in by_id.reasons]
+        found = [(f"i{reason.item_id}", reason.contribution) for reason in by_index.reasons]
+        assert found == [(reason.item_id, reason.contribution) for reason in by_id.reasons]
         assert by_id.user_contribution == by_index.user_contribution
         assert by_id.global_contribution == by_index.global_contribution
-        assert sum(by_index.contributions) + by_index.user_contribution == pytest.approx(by_index.score)
+        assert sum(dict(found).values()) + by_index.user_contribution == pytest.approx(by_index.score)
     assert pairs[0][0].user_contribution != 0.0
     assert pairs[1][0].user_contribution == 0.0
     assert (pairs[0][1].user_id, pairs[1][1].user_id) == ("u3", None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rankformer import EASE, GFCF, IALS, Interactions, ItemKNN, MatrixFactorization
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 from rankformer.serving.model import load_served_model
 
 KINDS = {

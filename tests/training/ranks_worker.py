@@ -9,7 +9,8 @@ import torch
 
 import rankformer.graph.random_rows
 from rankformer import IALS, LightGCN, MatrixFactorization, Popularity, Rankformer, RankformerCL, XSimGCL
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.collectives import joined_ranks
 from rankformer.training.trainer import TrainingLoop

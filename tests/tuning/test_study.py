@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.errors import RunFolderError
 from rankformer.models.registry import model_class
 from rankformer.runs.checksums import checksummed_json

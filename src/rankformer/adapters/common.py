@@ -15,7 +15,8 @@ from rankformer.data.interactions import Interactions
 from rankformer.models.base import Model
 from rankformer.models.registry import MODELS, model_class
 from rankformer.scoring.base import Scorer
-from rankformer.scoring.recommender import RankingOptions, Recommender
+from rankformer.scoring.options import RankingOptions
+from rankformer.scoring.recommender import Recommender
 
 NO_SCORE = float(np.finfo(np.float32).min)  # beside a missing item, where a library has no other mark for it
 

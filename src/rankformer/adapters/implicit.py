@@ -18,7 +18,7 @@ from rankformer.adapters.common import NO_SCORE, fitted_model, log_of, new_model
 from rankformer.models.base import Model
 from rankformer.models.registry import load_model
 from rankformer.scoring.histories import Histories
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 from rankformer.scoring.seen_items import SeenItems
 
 Answer = tuple[NDArray[np.int32], NDArray[np.float32]]  # ids and scores: (N,) for one id asked about, (b, N) for b

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Model

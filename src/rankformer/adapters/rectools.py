@@ -13,7 +13,7 @@ from rectools.models.base import FixedColdRecoModelMixin, ModelBase, ModelConfig
 
 from rankformer.adapters.common import Indices, Scores, described, fitted_model, log_of, new_model, similar_to
 from rankformer.models.base import Model
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 from rankformer.scoring.seen_items import SeenItems
 from rankformer.scoring.top_k import TopK
 

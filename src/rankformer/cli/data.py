@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
-from rankformer.cli.output import JsonFlag, add_command, help_of, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, add_command, help_of, option, show, show_json, show_table
 from rankformer.cli.progress import busy, download_progress
 from rankformer.errors import ConfigError, DataError
 
@@ -118,9 +118,9 @@ def _show_summary(summary: dict[str, Any]) -> None:
 @takes_data_options
 def split(
     data: DataArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New folder for train, valid and test files.")],
+    out: Annotated[Path, option("DIR", "New folder for train, valid and test files.", "--out")],
     written_as: Annotated[
-        str, typer.Option("--as", metavar="csv|tsv|parquet|jsonl", help="Format to write; parquet keeps id types.")
+        str, option("csv|tsv|parquet|jsonl", "Format to write; parquet keeps id types.", "--as")
     ] = "csv",
     json: JsonFlag = False,
     *,
@@ -160,11 +160,10 @@ def split(
 @takes_data_options
 def shard(
     data: DataArgument,
-    shards: Annotated[int, typer.Option("--shards", metavar="P", min=1, help="How many shards: one per rank.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New folder for the shards.")],
+    shards: Annotated[int, option("P", "How many shards: one per rank.", "--shards", min=1)],
+    out: Annotated[Path, option("DIR", "New folder for the shards.", "--out")],
     memory_limit: Annotated[
-        str,
-        typer.Option("--memory-limit", metavar="SIZE", help="Memory to use; the rest is spilled to disk beside DIR."),
+        str, option("SIZE", "Memory to use; the rest is spilled to disk beside DIR.", "--memory-limit")
     ] = "4GB",
     json: JsonFlag = False,
     *,
@@ -195,8 +194,8 @@ def shard(
 @takes_data_options
 def convert(
     data: DataArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A csv, tsv, parquet or jsonl file.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace an older FILE.")] = False,
+    out: Annotated[Path, option("FILE", "A csv, tsv, parquet or jsonl file.", "--out")],
+    overwrite: Annotated[bool, option("", "Replace an older FILE.", "--overwrite")] = False,
     json: JsonFlag = False,
     *,
     options: dict[str, Any],
@@ -226,7 +225,7 @@ def convert(
 
 def download(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A registered name; `rankformer data list` shows them.")],
-    to: Annotated[Path | None, typer.Option(metavar="DIR", help="Put it in DIR/NAME instead of the cache.")] = None,
+    to: Annotated[Path | None, option("DIR", "Put it in DIR/NAME instead of the cache.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Download the files of a dataset and check them; an interrupted download continues where it stopped.

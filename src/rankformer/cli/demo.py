@@ -9,7 +9,7 @@ from rankformer.cli.output import JsonFlag, option, show, show_json, show_table
 from rankformer.cli.progress import busy, progress_of
 
 if TYPE_CHECKING:
-    from rankformer.data.interactions import Parts
+    from rankformer.data.parts import Parts
     from rankformer.models.base import Model
 
 # Chosen on the valid part, mean of three seeds: ndcg@20 .4079. Three layers gave .4073 to .4078, which is no

@@ -13,7 +13,7 @@ from rankformer.cli.ranks import TimeoutOption, on_ranks
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from rankformer.data.interactions import Parts
+    from rankformer.data.parts import Parts
     from rankformer.runs.saved import Run
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `rankformer train --out` made.")]
@@ -106,10 +106,10 @@ def _parts_of(folder: Path, run: "Run", data: str | None, options: dict[str, Any
 
     if data is not None:
         source = data_source(data, options)
-    elif "source" not in run.data:
+    elif not run.source:
         raise ConfigError(f"{folder} does not say where its data is; name it with --data DATA")
     else:
-        source = DataSource(**run.data["source"])
+        source = DataSource(**run.source)
         if not source.is_there:
             raise DataError(f"the data of {folder} is no longer at {source.source}; name it with --data DATA")
     is_test_part = data is not None and not source.comes_split and data not in DATASETS

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from rankformer.cli.evaluate import RunArgument
 from rankformer.cli.model_options import ThreadsOption
-from rankformer.cli.output import JsonFlag, show, show_json, show_note
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_note
 from rankformer.cli.progress import busy
 from rankformer.errors import ConfigError
 from rankformer.export import TARGETS
@@ -15,17 +13,13 @@ from rankformer.export import TARGETS
 
 def export(
     run: RunArgument,
-    to: Annotated[str, typer.Option(metavar="|".join(TARGETS), help="Form of the export.")],
-    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder to make; for pgvector a file, or - for stdout.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar="", help="Replace an older export at PATH.")
-    ] = False,
+    to: Annotated[str, option("|".join(TARGETS), "Form of the export.")],
+    out: Annotated[Path, option("PATH", "Folder to make; for pgvector a file, or - for stdout.")],
+    overwrite: Annotated[bool, option("", "Replace an older export at PATH.", "--overwrite")] = False,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="pgvector, redis: prefix of the names, by default rankformer_.")
+        str | None, option("TEXT", "pgvector, redis: prefix of the names, by default rankformer_.")
     ] = None,
-    dsn: Annotated[
-        str | None, typer.Option(metavar="DSN", help="pgvector: also try the export on this server, leaving no trace.")
-    ] = None,
+    dsn: Annotated[str | None, option("DSN", "pgvector: also try the export on this server, leaving no trace.")] = None,
     threads: ThreadsOption = None,
     json: JsonFlag = False,
 ) -> None:

@@ -41,15 +41,14 @@ MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, 
 # A name too long, links in a circle, a file system that is read-only: for the user to put right as well.
 FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
-# The modules of this package that hold the commands, by task and in the order of the help, and the commands of a
-# module where there is not one with its name; `data` is a group and registers its own.
+# The modules of this package that hold a command of their name, by task and in the order of the help; `data` is a group
+# and registers its own.
 MODULES = {
     "Start": ("demo", "data", "models"),
     "Train": ("plan", "train", "update", "tune", "evaluate", "compare"),
-    "Use a trained model": ("recommend", "serve", "export"),
+    "Use a trained model": ("recommend", "similar", "explain", "serve", "export"),
     "Research": ("reproduce",),
 }
-COMMANDS = {"recommend": ("recommend", "similar", "explain")}
 
 app = typer.Typer(
     help="From an interaction log to ranked lists: Rankformer (WWW 2025) and what it is compared with.",
@@ -62,9 +61,8 @@ for task, modules in MODULES.items():
         module = import_module(f"rankformer.cli.{name}")
         if hasattr(module, "register"):
             module.register(app, task)
-            continue
-        for command in COMMANDS.get(name, (name,)):
-            add_command(app, getattr(module, command), task, getattr(module, "ENVIRONMENT", None))
+        else:
+            add_command(app, getattr(module, name), task, getattr(module, "ENVIRONMENT", None))
 
 
 class _Warnings(logging.Handler):

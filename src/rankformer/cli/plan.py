@@ -2,11 +2,9 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from rankformer.cli.data_options import DataArgument, data_source, takes_data_options
 from rankformer.cli.model_options import ConfigOption, ModelOption, SetOption, ThreadsOption, build_model
-from rankformer.cli.output import JsonFlag, show, show_json, show_table
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_table
 from rankformer.cli.progress import busy
 
 
@@ -17,15 +15,10 @@ def plan(
     config: ConfigOption = None,
     assignments: SetOption = None,
     memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory to stay within, such as 8GB. Default: 90% of this machine's."),
+        str | None, option("SIZE", "Memory to stay within, such as 8GB. Default: 90% of this machine's.")
     ] = None,
-    ranks: Annotated[
-        int | None, typer.Option(metavar="P", min=1, help="Also say what each of P ranks would need.")
-    ] = None,
-    bandwidth: Annotated[
-        str, typer.Option(metavar="RATE", help="With --ranks: what a rank can send, such as 10Gbit.")
-    ] = "10Gbit",
+    ranks: Annotated[int | None, option("P", "Also say what each of P ranks would need.", min=1)] = None,
+    bandwidth: Annotated[str, option("RATE", "With --ranks: what a rank can send, such as 10Gbit.")] = "10Gbit",
     threads: ThreadsOption = None,
     json: JsonFlag = False,
     *,

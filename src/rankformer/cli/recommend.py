@@ -1,24 +1,20 @@
-"""`rankformer recommend`, `similar` and `explain`: what a run answers."""
+"""`rankformer recommend`: the items that a run ranks highest for users."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rankformer.cli.answers import Length, note_left_out, parse_history, rows_of, show_ranking
 from rankformer.cli.evaluate import RunArgument, load
 from rankformer.cli.item_options import apply_filters, takes_filters
 from rankformer.cli.model_options import ThreadsOption
-from rankformer.cli.output import JsonFlag, option, show, show_json, show_note, show_table
+from rankformer.cli.output import JsonFlag, option, show, show_json, show_note
 from rankformer.cli.progress import busy
 from rankformer.cli.ranks import TimeoutOption, is_rank, on_ranks
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rankformer.data.id_map import IdMap
     from rankformer.scoring.recommendations import Recommendations
-
-Length = Annotated[int, option("K", "Length of a list; shorter where fewer items remain.", "-k")]
 
 
 @takes_filters
@@ -36,8 +32,7 @@ def recommend(
         str, option("known|train", "Leave out every known interaction, or those of train as evaluation does.")
     ] = "known",
     fallback: Annotated[
-        str | None,
-        option("popularity|none", "Answer unknown users too, or nobody the model cannot rank for."),
+        str | None, option("popularity|none", "Answer unknown users too, or nobody the model cannot rank for.")
     ] = None,
     out: Annotated[Path | None, option("FILE", "Write to a csv, tsv, parquet or jsonl file instead.")] = None,
     to: Annotated[str | None, option("URL", "Write to a table of a PostgreSQL database instead.")] = None,
@@ -89,8 +84,8 @@ def recommend(
 
         check_target(to, table or "")
     recommender, wanted = apply_filters(load(run).recommender, filters)
+    how: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
     if is_rank() and out is not None:
-        how: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
         with on_ranks(rank_timeout) as ranks:
             rows = write_parts(recommender, out, k, ranks, **how)
             show(f"wrote {rows:,} rows to {ranks.size} files in {out}")
@@ -100,137 +95,32 @@ def recommend(
         if history:
             asked = [f"history {number}" for number in range(1, len(history) + 1)] if history[1:] else ["history"]
             asked = [recommender.user_ids.parse(user[0])] if extend and user else asked
-            parsed = [_parse_history(recommender.item_ids, entry) for entry in history]
+            parsed = [parse_history(recommender.item_ids, entry) for entry in history]
             histories = dict(zip(asked, parsed, strict=True))
             lists = recommender.recommend_histories(histories, k, extend=extend, include_seen=include_seen, **wanted)
         else:
             ids = recommender.user_ids
             named = user or ([] if users is None else _lines_of(users))
             asked = ids.ids.to_pylist() if everyone else list(dict.fromkeys(map(ids.parse, named)))
-            chosen: dict[str, Any] = {"include_seen": include_seen, "mask": mask, "fallback": fallback, **wanted}
-            lists = recommender.recommend(None if everyone else asked, k, **chosen)
+            lists = recommender.recommend(None if everyone else asked, k, **how)
     _note_gaps(lists, "known item" if history else "interaction the model was fitted on")
-    if to is not None:
-        with busy(f"writing {table}"):
-            write_lists(lists.to_arrow(), to, table or "", overwrite)
+    if to is not None or out is not None:
+        with busy(f"writing {table or out}"):
+            if to is not None:
+                write_lists(lists.to_arrow(), to, table or "", overwrite)
+            elif out is not None:
+                write_table(lists.to_arrow(), out)
         if json:
-            show_json({"table": table, "rows": len(lists), "fallbacks": lists.fallbacks})
+            where = {"table": table} if to is not None else {"out": str(out)}
+            show_json({**where, "rows": len(lists), "fallbacks": lists.fallbacks})
         else:
-            show(f"wrote {len(lists):,} rows to the table {table}")
-    elif out is not None:
-        with busy(f"writing {out}"):
-            write_table(lists.to_arrow(), out)
-        if json:
-            show_json({"out": str(out), "rows": len(lists), "fallbacks": lists.fallbacks})
-        else:
-            show(f"wrote {len(lists):,} rows to {out}")
+            show(f"wrote {len(lists):,} rows to {out or f'the table {table}'}")
     elif json:
         unknown = [{"user_id": name, "item_ids": ids} for name, ids in lists.unknown_items.items()]
         gaps = {"unknown_items": unknown, "fallbacks": lists.fallbacks, "left_out": list(lists.left_out)}
-        show_json({"recommendations": _rows_of(lists), **{name: gap for name, gap in gaps.items() if gap}})
+        show_json({"recommendations": rows_of(lists), **{name: gap for name, gap in gaps.items() if gap}})
     else:
         _show_lists(lists, asked)
-
-
-@takes_filters
-def similar(
-    run: RunArgument,
-    item: Annotated[str, option("ID", "The item to start from.")],
-    k: Length = 10,
-    threads: ThreadsOption = None,
-    json: JsonFlag = False,
-    *,
-    filters: dict[str, Any],
-) -> None:
-    """List the items most similar to ITEM, by the cosine of their embeddings or by item weights.
-
-    Examples:
-        rankformer similar runs/demo --item book-001 -k 5
-        rankformer similar runs/shop --item 4711 --where in_stock
-    """
-    recommender, wanted = apply_filters(load(run).recommender, filters)
-    asked = recommender.item_ids.parse(item)
-    rows = _rows_of(recommender.similar_items(asked, k, **wanted))
-    if json:
-        show_json({"similar": rows})
-    elif rows:
-        _show_ranking(rows, "similar_item_id", f"similar to {asked}")
-    else:
-        reason = "the filters leave nothing" if any(filters.values()) else "it has no training interactions"
-        show(f"nothing is similar to {asked}: {reason}")
-
-
-def explain(
-    run: RunArgument,
-    item: Annotated[str, option("ID", "The item whose score is explained.")],
-    user: Annotated[str | None, option("ID", "A user of the training data.")] = None,
-    history: Annotated[str | None, option("ID,ID", "Items of a new user, or new ones of --user.")] = None,
-    k: Annotated[int, option("K", "Reasons to show; the rest is summed in one line.", "-k")] = 10,
-    threads: ThreadsOption = None,
-    json: JsonFlag = False,
-) -> None:
-    """Explain why RUN scores an item as it does for a user.
-
-    The score is split exactly into the contribution of each item of the user's history, the largest first, and that of
-    all other items together; the score of a blend is also split over its members. With --json every item of the history
-    is listed.
-
-    Examples:
-        rankformer explain runs/demo --user mira-001 --item book-128
-        rankformer explain runs/demo --history book-020,book-037 --item book-128 --json
-    """
-    if k < 1:
-        raise ConfigError(f"k={k}: at least one reason must be shown; use k >= 1")
-    if user is None and history is None:
-        raise ConfigError("say for whom: --user ID, --history ID,ID, or both for new items of a user")
-    recommender = load(run).recommender
-    known = None if history is None else _parse_history(recommender.item_ids, history)
-    asked = None if user is None else recommender.user_ids.parse(user)
-    found = recommender.explain(asked, recommender.item_ids.parse(item), history=known)
-    if json:
-        show_json(found.to_dict())
-        return
-    shown, hidden = found.reasons[:k], found.reasons[k:]
-    rows = [[reason.contribution, reason.item_id, reason.title] for reason in shown]
-    if hidden:
-        rows.append([sum(reason.contribution for reason in hidden), "", f"{len(hidden)} more of the history"])
-    if found.user_contribution:
-        rows.append([found.user_contribution, "", "the user's own embedding"])
-    rows.append([found.global_contribution, "", "all items outside the history"])
-    whom = "this history" if user is None else found.user_id
-    title = f"{found.item_id}{'' if found.title is None else f' ({found.title})'} for {whom}"
-    show_table(("contribution", "item", "title"), rows, title=title, numbers=("contribution",))
-    if found.members is not None:
-        _note_left_out(recommender.scorer.left_out_of_fold_in if history is not None else ())
-        by_member = sorted(found.members.items(), key=lambda each: -each[1])
-        show_table(("contribution", "member"), [each[::-1] for each in by_member], numbers=("contribution",))
-    show(f"score {found.score:.4f}")
-
-
-def _rows_of(lists: "Recommendations") -> list[dict[str, Any]]:
-    """Return one dictionary per item of the lists, with what is known of it, and who has a fallback."""
-    always, whom = ("user_id", "item_id", "similar_item_id", "score", "rank"), set(lists.fallbacks)
-    return [
-        {name: value for name, value in row.items() if name in always or value is not None}
-        | ({"fallback": "popularity"} if row.get("user_id") in whom else {})
-        for row in lists.to_dicts()
-    ]
-
-
-def _show_ranking(rows: list[dict[str, Any]], item: str, title: str) -> None:
-    """Print one list as a table; `item` is the key of the listed item."""
-    keys = {"rank": "rank", "item": item, "title": "title", "score": "score"}
-    own = ("user_id", "item_id", *keys.values())
-    keys |= {name: name for row in rows for name in row if name not in own}
-    headings = [heading for heading, key in keys.items() if any(key in row for row in rows)]
-    cells = [[row.get(keys[heading]) for heading in headings] for row in rows]
-    show_table(headings, cells, title=title, numbers=("rank", "score"))
-
-
-def _parse_history(ids: "IdMap", text: str) -> list[Any]:
-    """Return the raw item ids in a string with commas between them; a comma inside an id is doubled."""
-    parts = (part.replace("\0", ",").strip() for part in text.replace(",,", "\0").split(","))
-    return [ids.parse(part) for part in parts if part]
 
 
 def _note_gaps(lists: "Recommendations", lacking: str) -> None:
@@ -241,12 +131,7 @@ def _note_gaps(lists: "Recommendations", lacking: str) -> None:
     whom = lists.fallbacks if len(lists.fallbacks) <= 5 else [f"{len(lists.fallbacks):,} users"]
     for name in whom:
         show_note(f"{name}: no {lacking}, so these are the most popular ones")
-    _note_left_out(lists.left_out)
-
-
-def _note_left_out(members: "Sequence[str]") -> None:
-    if members:
-        show_note(f"without {', '.join(members)}: {'they' if members[1:] else 'it'} cannot score new users")
+    note_left_out(lists.left_out)
 
 
 def _lines_of(path: Path) -> list[str]:
@@ -264,11 +149,11 @@ def _lines_of(path: Path) -> list[str]:
 
 def _show_lists(lists: "Recommendations", asked: list[Any]) -> None:
     by_user: dict[Any, list[dict[str, Any]]] = {user: [] for user in asked}
-    for row in _rows_of(lists):
+    for row in rows_of(lists):
         by_user[row["user_id"]].append(row)
     for user, rows in by_user.items():
         if rows:
-            _show_ranking(rows, "item_id", f"for {user}")
+            show_ranking(rows, "item_id", f"for {user}")
         else:
             hint = "--include-seen lists what the user has, other filters may leave more"
             show(f"for {user}: nothing is left to recommend ({hint})")

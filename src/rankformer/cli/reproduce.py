@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.interrupted import Interrupted
-from rankformer.cli.output import JsonFlag, console, printable, show_json, show_note, show_table, show_warning
+from rankformer.cli.output import JsonFlag, console, option, printable, show_json, show_note, show_table, show_warning
 from rankformer.cli.progress import busy
 from rankformer.errors import AbsentDataError, ConfigError, DataError
 
@@ -33,41 +33,28 @@ def reproduce(
         ),
     ],
     dataset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DATA", help="A dataset; may be repeated. Default: the paper's four that are present."),
+        list[str] | None, option("DATA", "A dataset; may be repeated. Default: the paper's four that are present.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Compute seeds 0 to N - 1.")] = None,
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that compute at the same time.")] = 1,
+    seeds: Annotated[int | None, option("N", "Compute seeds 0 to N - 1.", min=1)] = None,
+    workers: Annotated[int, option("N", "Processes that compute at the same time.", min=1)] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Threads of each process. Default: the cores are shared.")
+        int | None, option("N", "Threads of each process. Default: the cores are shared.", min=1)
     ] = None,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where trainings compute.")] = "cpu",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the reports.")] = Path("results"),
-    results: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for stored results. Default: OUT/stored.")
-    ] = None,
+    device: Annotated[str, option("auto|cpu|cuda", "Where trainings compute.")] = "cpu",
+    out: Annotated[Path, option("DIR", "Folder for the reports.")] = Path("results"),
+    results: Annotated[Path | None, option("DIR", "Folder for stored results. Default: OUT/stored.")] = None,
     configs: Annotated[
-        str | None,
-        typer.Option(metavar="best|paper|DIR", help="Settings of the rows, DATASET/MODEL.toml. Default: best."),
+        str | None, option("best|paper|DIR", "Settings of the rows, DATASET/MODEL.toml. Default: best.")
     ] = None,
     methods: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Rows of the table: methods, or package.module:Class. Default: all."),
+        str | None, option("A,B", "Rows of the table: methods, or package.module:Class. Default: all.")
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Cut trainings off, to try it out; the report says so.")
-    ] = None,
-    step: Annotated[float | None, typer.Option(metavar="S", help="Step of the grid over tau. Default: 0.1.")] = None,
-    alphas: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Grid of figure-alpha. Default: 0,0.5,1,1.5,2,3,5,10.")
-    ] = None,
-    layers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Deepest stack of figure-random. Default: 10.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Compute stored results again.")] = False,
-    report_only: Annotated[
-        bool, typer.Option("--report-only", metavar="", help="Compute nothing: show the stored results.")
-    ] = False,
+    epochs: Annotated[int | None, option("N", "Cut trainings off, to try it out; the report says so.", min=1)] = None,
+    step: Annotated[float | None, option("S", "Step of the grid over tau. Default: 0.1.")] = None,
+    alphas: Annotated[str | None, option("A,B", "Grid of figure-alpha. Default: 0,0.5,1,1.5,2,3,5,10.")] = None,
+    layers: Annotated[int | None, option("N", "Deepest stack of figure-random. Default: 10.", min=1)] = None,
+    fresh: Annotated[bool, option("", "Compute stored results again.", "--fresh")] = False,
+    report_only: Annotated[bool, option("", "Compute nothing: show the stored results.", "--report-only")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Compute a table or figure of the paper and write its report: JSON, Markdown, HTML, and a picture.
@@ -96,10 +83,10 @@ def reproduce(
     given = {"dataset": dataset or None, "methods": methods, "epochs": epochs, "step": step, "alphas": alphas}
     given |= {"layers": layers, "configs": configs}
     options = {name: value for name, value in given.items() if value is not None}
-    for option in options:
-        takers = [name for name, each in EXPERIMENTS.items() if option in each.options]
+    for flag in options:
+        takers = [name for name, each in EXPERIMENTS.items() if flag in each.options]
         if experiment not in takers:
-            raise ConfigError(f"--{option} means nothing to {experiment}; it belongs to {', '.join(takers)}")
+            raise ConfigError(f"--{flag} means nothing to {experiment}; it belongs to {', '.join(takers)}")
     chosen, store = EXPERIMENTS[experiment], ResultStore(results or out / "stored")
     conditions = Conditions(threads or max(1, (os.cpu_count() or 1) // workers), workers, str(choose_device(device)))
     request = _request(chosen, options, seeds)

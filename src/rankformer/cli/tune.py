@@ -21,8 +21,8 @@ from rankformer.cli.model_options import (
     build_model,
     tracking_options,
 )
-from rankformer.cli.output import JsonFlag, console, show, show_json, show_note, show_table
-from rankformer.cli.progress import busy, on_terminal
+from rankformer.cli.output import JsonFlag, console, option, show, show_json, show_note, show_table
+from rankformer.cli.progress import Heartbeat, busy, on_terminal
 from rankformer.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
@@ -41,34 +41,29 @@ def tune(
     data: DataArgument,
     model: ModelOption = None,
     trials: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Trials in all, with those of an earlier call. Default: 20."),
+        int | None, option("N", "Trials in all, with those of an earlier call. Default: 20.", min=1)
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Search the few settings that matter most, in 60s, 5m or 1h altogether."),
+        str | None, option("TIME", "Search the few settings that matter most, in 60s, 5m or 1h altogether.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder of the search. Default: runs/tune/<data>/<model>."),
+        Path | None, option("DIR", "Folder of the search. Default: runs/tune/<data>/<model>.", "--out")
     ] = None,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with what to search, in place of the model's space.")
+        Path | None, option("FILE", "TOML file with what to search, in place of the model's space.")
     ] = None,
     assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Fix a setting in all trials; may be repeated."),
+        list[str] | None, option("KEY=VALUE", "Fix a setting in all trials; may be repeated.", "--set")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most epochs of a trial.")] = None,
+    epochs: Annotated[int | None, option("N", "Most epochs of a trial.", min=1)] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Stop after this long; the same command continues.")
+        float | None, option("SECONDS", "Stop after this long; the same command continues.", min=0)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Decides the trials and every training.")] = 0,
+    seed: Annotated[int, option("N", "Decides the trials and every training.", min=0)] = 0,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     storage: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Keep the trials in this database as well: sqlite:///FILE, postgresql://..."),
+        str | None, option("URL", "Keep the trials in this database as well: sqlite:///FILE, postgresql://...")
     ] = None,
     track: TrackOption = None,
     callback: CallbackOption = None,
@@ -262,15 +257,15 @@ def search_command(context: typer.Context, model: str) -> str:
     from rankformer.data.readers.sql import redact
 
     words = ["tune", redact(context.params["data"]), "--model", model]
-    for option in context.command.params:
-        value = context.params.get(option.name or "")
-        if option.name in _NOT_PART_OF_A_SEARCH or value is None:
+    for flag in context.command.params:
+        value = context.params.get(flag.name or "")
+        if flag.name in _NOT_PART_OF_A_SEARCH or value is None:
             continue
         if isinstance(value, bool):
-            words.append((option.opts if value else option.secondary_opts)[0])
+            words.append((flag.opts if value else flag.secondary_opts)[0])
             continue
         for each in value if isinstance(value, list | tuple) else [value]:
-            words += [option.opts[0], str(each)]
+            words += [flag.opts[0], str(each)]
     return _line(words)
 
 
@@ -299,14 +294,19 @@ class TuningProgress:
         columns = (TextColumn("trial"), MofNCompleteColumn(), BarColumn(bar_width=20), status, TimeElapsedColumn())
         self.bar = Progress(*columns, console=console(stderr=True), transient=True)
         self.task = self.bar.add_task("tuning", total=count, status="")
-        self.count, self.best, self.watched = count, "", on_terminal()
+        self.count, self.best, self.watched, self.doing = count, "", on_terminal(), "first trial"
+        self.heartbeat = Heartbeat(lambda: self.doing)  # off a terminal
 
     def __enter__(self) -> Self:
+        if not self.watched:
+            self.heartbeat.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
         if self.watched:
             self.bar.stop()
+        else:
+            self.heartbeat.__exit__(*problem)
 
     def begin(self, study: "Study") -> None:
         """Show a search as far as it has come."""
@@ -320,6 +320,7 @@ class TuningProgress:
     def note_event(self, event: dict[str, Any]) -> None:
         """Show how far the running trial is."""
         if "epoch" in event:
+            self.doing = f"trial: epoch {event['epoch']}"
             self.bar.update(self.task, status=f"epoch {event['epoch']}  {self.best}")
 
     def note_trial(self, trial: "Trial", study: "Study") -> None:

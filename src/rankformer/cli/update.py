@@ -69,7 +69,7 @@ def update(
         with busy(f"reading {run}"):
             parent = load_run(run)
             model = model_class(parent.model).from_run(parent, device)
-        source = DataSource(**{"source": "journal", **parent.data.get("source", {})})
+        source = DataSource(**{"source": "journal", **parent.source})
         recommender, logs, positions = parent.recommender, [], None
         if new is not None:
             with busy(f"reading {new}"):

@@ -1,7 +1,8 @@
 """From files and tables to `Interactions`: ids, readers, splits and named datasets."""
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.data.registry import DATASETS, Dataset
 from rankformer.data.source import DataSource
 

@@ -25,9 +25,7 @@ def distinct(
     owners = users.astype(np.int64) if parts is None else users + parts.astype(np.int64) * num_users
     _, first, groups = np.unique(interaction_codes(owners, items, num_items), return_index=True, return_inverse=True)
     order = np.argsort(first)
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    return first[order], position[groups.reshape(-1)]
+    return first[order], np.argsort(order)[groups.reshape(-1)]
 
 
 def k_core_mask(users: Indices, items: Indices, k: int) -> NDArray[np.bool_]:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.readers.base import ENCODED, KNOWN_NAMES, SHOWN_BAD_ROWS, RawTable, clip
+from rankformer.data.readers.base import ENCODED, SHOWN_BAD_ROWS, RawTable, clip
+from rankformer.data.readers.options import KNOWN_NAMES
 from rankformer.data.values import bad_numbers, parse_numbers
-from rankformer.data.weights import OTHER, check_event_weights, event_weights_of
+from rankformer.data.weights import OTHER, event_weights_of
 from rankformer.errors import ConfigError, DataError
 
 
@@ -52,7 +53,7 @@ def pick_columns(raw: RawTable, names: Mapping[str, str | None]) -> RawTable:
     }
     table = pa.table(columns)
     if event is not None and weights is not None:
-        values = event_weights_of(raw, event, raw.table["event"], check_event_weights(weights))
+        values = event_weights_of(raw, event, raw.table["event"], weights)
         strengths = values if "weight" not in columns else values * columns["weight"].to_numpy()
         table = _filtered(pa.table({**columns, "weight": strengths}), values > 0)
     return replace(raw, table=table)
@@ -126,6 +127,22 @@ def first_titles(titles: pa.ChunkedArray, items: NDArray[np.int32], num_items: i
     first_row = np.full(num_items, -1, dtype=np.int64)
     first_row[items[filled[::-1]]] = filled[::-1]  # the last assignment wins: the earliest row with a title
     return _decoded(pc.take(titles, pa.array(first_row, mask=first_row < 0))).combine_chunks()
+
+
+def extended_titles(
+    known: pa.Array | None, new: pa.Array | None, items_of: NDArray[np.int64], num_items: int
+) -> pa.Array | None:
+    """Return the known titles, which come first, and those of new items, given the index of each item of the new."""
+    if new is None and known is None:
+        return None
+    first = np.full(num_items, -1)
+    first[items_of] = np.arange(len(items_of))
+    found = pa.nulls(len(items_of), pa.string()) if new is None else new.cast(pa.string())
+    titles = found.take(pa.array(first, mask=first < 0))
+    if known is None:
+        return titles
+    padding = pa.nulls(num_items - len(known), pa.string())
+    return pc.coalesce(pa.concat_arrays([known.cast(pa.string()), padding]), titles)
 
 
 def _canonical_integers(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:

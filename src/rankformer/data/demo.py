@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 
 NUM_USERS, NUM_ITEMS = 900, 400
 DEMO_SEED = 7

@@ -95,20 +95,25 @@ class IdMap:
         Raises:
             DataError: the ids of the other map are of another kind; integers may stand for strings.
         """
-        ids = other.ids
-        if ids.type != self.ids.type:
-            try:
-                ids = ids.cast(self.ids.type)
-                if not ids.cast(other.ids.type).equals(other.ids):
-                    raise pa.ArrowInvalid
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                raise DataError(
-                    f"{kind} ids are {self.ids.type} in the model and {other.ids.type} in the new log, such as "
-                    f"{str(other.ids[0])[:60]!r}; write them as in the log of the model"
-                ) from None
-        new = ids.filter(pc.invert(pc.is_in(ids, value_set=self.ids)))
+        alike = other.typed_like(self)
+        if alike is None:
+            raise DataError(
+                f"{kind} ids are {self.ids.type} in the model and {other.ids.type} in the new log, such as "
+                f"{str(other.ids[0])[:60]!r}; write them as in the log of the model"
+            )
+        new = alike.ids.filter(pc.invert(pc.is_in(alike.ids, value_set=self.ids)))
         whole = IdMap(pa.concat_arrays([self.ids, new])) if len(new) else self
-        return whole, whole.index_of(ids)
+        return whole, whole.index_of(alike.ids)
+
+    def typed_like(self, other: "IdMap") -> "IdMap | None":
+        """Return these ids in the type of another map's; None if one is not written exactly as its value there is."""
+        if self.ids.type == other.ids.type:
+            return self
+        try:
+            cast = self.ids.cast(other.ids.type)
+            return IdMap(cast) if cast.cast(self.ids.type).equals(self.ids) else None
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
 
     def parse(self, text: str) -> Any:
         """Return the raw id that a string of a command line or URL stands for: `42` is 42 when the ids are integers.

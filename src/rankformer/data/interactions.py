@@ -5,21 +5,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import distinct, k_core_mask
 from rankformer.data.clusters import clustered_order
-from rankformer.data.columns import first_titles, join_logs, pick_columns
+from rankformer.data.columns import extended_titles, first_titles, join_logs
+from rankformer.data.conversion import from_csr, parts_of, picked
 from rankformer.data.id_map import IdMap
 from rankformer.data.location import read_logs
-from rankformer.data.readers.base import ROLES, RawTable, ReadOptions
+from rankformer.data.parts import Block, Parts
+from rankformer.data.readers.base import RawTable
+from rankformer.data.readers.options import ReadOptions
 from rankformer.data.splits import DEFAULT_PARTS, Labels, split_labels
 from rankformer.data.weights import decay, half_life_of, joined_weights
 from rankformer.errors import ConfigError, DataError
@@ -58,11 +59,11 @@ class Interactions:
     labels: Labels | None = None
     half_life: float | None = None
     counted_at: float | None = None
-    block: "Block | None" = None
+    block: Block | None = None
 
     def __post_init__(self) -> None:
         size = len(self.users)
-        for label, column in self._columns().items():
+        for label, column in self.columns().items():
             if len(column) != size:
                 raise DataError(f"{label} has {len(column)} rows where users has {size}; they must match")
             frozen = column.view()
@@ -74,8 +75,8 @@ class Interactions:
         if self.item_titles is not None and len(self.item_titles) != len(self.item_ids):
             raise DataError(f"{len(self.item_titles)} titles for {len(self.item_ids)} items; they must match")
 
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        """Return what there is of each interaction."""
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return what there is of each interaction, by name."""
         columns = {name: getattr(self, name) for name in ("users", "items", "times", "weights", "labels")}
         return {name: column for name, column in columns.items() if column is not None}
 
@@ -143,7 +144,7 @@ class Interactions:
             title: name of the column with a readable item title, in the same way.
             event: name of the column that says what happened, such as "view" or "purchase"; needs `event_weights`.
             duplicates: "keep" duplicate interactions, or "merge" them as `drop_duplicates` does.
-            **options: how to read it: the settings of `rankformer.data.readers.base.ReadOptions`, such as format,
+            **options: how to read it: the settings of `rankformer.data.readers.options.ReadOptions`, such as format,
                 header, delimiter, encoding, time_format, on_bad_row, query and table. Of them, event_weights is the
                 weight of each event, in place of a weight column (or to multiply one that is named). Events of weight
                 0 are dropped. An event that is not listed is rejected, unless "other" has a weight.
@@ -153,7 +154,7 @@ class Interactions:
         if Path(path).is_dir():
             raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
         names = {"user": user, "item": item, "time": time, "weight": weight, "title": title, "event": event}
-        logs = read_logs(str(path), ReadOptions(**options), names)
+        logs = list(read_logs(str(path), ReadOptions(**options), names))
         log = cls.from_logs([each.table for each in logs], name=Path(path).name.split(".")[0])
         return log.drop_duplicates() if duplicates == "merge" else log
 
@@ -170,7 +171,7 @@ class Interactions:
 
         Columns are named by user=, item=, time=, weight=, title=, event=; `read` says what event_weights are.
         """
-        return cls.from_logs([_picked(table, columns, event_weights)], name)
+        return cls.from_logs([picked(table, columns, event_weights)], name)
 
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
@@ -197,50 +198,14 @@ class Interactions:
     @classmethod
     def parts_of(cls, parts: Sequence[Any], **columns: Any) -> "list[Interactions]":
         """Return several of what `of` takes; tables among them share one map of users and one of items."""
-        given = {role: name for role, name in columns.items() if name is not None}
-        tables = [_table_of(part) for part in parts]
-        frames = [table for table in tables if table is not None]
-        if frames and len(frames) < len(parts):
-            raise ConfigError("train and valid are of different kinds; pass two tables, or the two parts of a split")
-        if frames:
-            weights = given.pop("event_weights", None)
-            logs = [_picked(table, given, weights) for table in frames]
-            sizes = [log.table.num_rows for log in logs]
-            whole = cls.from_logs(logs)
-            return [whole.rows(np.arange(end - size, end)) for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
-        found = []
-        for part in parts:
-            if given and not isinstance(part, str | Path):
-                raise ConfigError(f"{min(given)}=... names a column of a table or file, and this is {_kind(part)}")
-            if isinstance(part, str | Path):
-                part = cls.read(part, **given)
-            elif hasattr(part, "tocsr"):
-                part = cls.from_csr(part)
-            if not isinstance(part, cls):
-                raise ConfigError(
-                    f"{_kind(part)} is not a log; expected Interactions, a pandas or polars frame, an Arrow table, "
-                    "a scipy sparse matrix or the path of a file"
-                )
-            found.append(part)
-        return found
+        return parts_of(cls, parts, columns)
 
     @classmethod
     def from_csr(
         cls, matrix: Any, user_ids: Sequence[Any] | None = None, item_ids: Sequence[Any] | None = None
     ) -> "Interactions":
         """Return an interaction per non-zero entry of a scipy sparse matrix; rows are users, values are weights."""
-        entries = matrix.tocsr().tocoo()  # through CSR, which adds up duplicate entries
-        weights = entries.data.astype(np.float32)
-        if not np.isfinite(weights).all():
-            raise DataError("the matrix has values that are not finite; fix or drop them")
-        chosen = weights != 0
-        maps = []
-        for label, size, ids in zip(("user", "item"), matrix.shape, (user_ids, item_ids), strict=True):
-            if ids is not None and len(ids) != size:
-                raise DataError(f"{len(ids)} {label} ids for a matrix with {size} of them; they must match")
-            maps.append(IdMap.dense(size) if ids is None else IdMap(pa.array(ids)))
-        users, items = entries.row[chosen].astype(np.int32), entries.col[chosen].astype(np.int32)
-        return cls(users, items, maps[0], maps[1], weights=weights[chosen])
+        return from_csr(cls, matrix, user_ids, item_ids)
 
     def __len__(self) -> int:
         return len(self.users)
@@ -295,7 +260,7 @@ class Interactions:
 
     def rows(self, chosen: NDArray[Any], name: str | None = None) -> "Interactions":
         """Return the interactions at the given row numbers (or boolean mask), over the same id maps."""
-        chosen_columns = {label: column[chosen] for label, column in self._columns().items()}
+        chosen_columns = {label: column[chosen] for label, column in self.columns().items()}
         return replace(self, **chosen_columns, name=name or self.name)
 
     def block_of(self, first: int, last: int) -> "Interactions":
@@ -311,13 +276,19 @@ class Interactions:
         part = self.rows(chosen)
         used_users, users = np.unique(part.users, return_inverse=True)
         used_items, items = np.unique(part.items, return_inverse=True)
+        return part._renumbered(users, items, used_users, used_items)
+
+    def _renumbered(
+        self, users: NDArray[Any], items: NDArray[Any], user_order: NDArray[Any], item_order: NDArray[Any]
+    ) -> "Interactions":
+        """Return the same interactions under other indices, given those of today in the order of the new ones."""
         return replace(
-            part,
+            self,
             users=users.astype(np.int32),
             items=items.astype(np.int32),
-            user_ids=IdMap(self.user_ids.take(used_users)),
-            item_ids=IdMap(self.item_ids.take(used_items)),
-            item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(used_items)),
+            user_ids=IdMap(self.user_ids.take(user_order)),
+            item_ids=IdMap(self.item_ids.take(item_order)),
+            item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(item_order)),
         )
 
     def extended(self, new: "Interactions") -> "Interactions":
@@ -332,18 +303,7 @@ class Interactions:
         user_ids, users_of = self.user_ids.extended(new.user_ids, "user")
         item_ids, items_of = self.item_ids.extended(new.item_ids, "item")
         weights, counted_at = joined_weights(self, new) if len(new) else (self.confidence, self.counted_at)
-        titles = None
-        if self.item_titles is not None or new.item_titles is not None:
-            first = np.full(len(item_ids), -1)
-            first[items_of] = np.arange(len(items_of))
-            known, found = (
-                pa.nulls(len(log.item_ids), pa.string())
-                if log.item_titles is None
-                else log.item_titles.cast(pa.string())
-                for log in (self, new)
-            )
-            known = pa.concat_arrays([known, pa.nulls(len(item_ids) - len(known), pa.string())])
-            titles = pc.coalesce(known, found.take(pa.array(first, mask=first < 0)))
+        titles = extended_titles(self.item_titles, new.item_titles, items_of, len(item_ids))
         return Interactions(
             np.concatenate([self.users, users_of[new.users].astype(np.int32)]),
             np.concatenate([self.items, items_of[new.items].astype(np.int32)]),
@@ -408,18 +368,10 @@ class Interactions:
         Raw ids, rows and their order stay as they are: see `rankformer.data.clusters`.
         """
         user_order, item_order = clustered_order(self.users, self.items, self.num_users, self.num_items)
-        return replace(
-            self,
-            users=_positions(user_order)[self.users],
-            items=_positions(item_order)[self.items],
-            user_ids=IdMap(self.user_ids.take(user_order)),
-            item_ids=IdMap(self.item_ids.take(item_order)),
-            item_titles=None if self.item_titles is None else self.item_titles.take(pa.array(item_order)),
-        )
+        positions = np.argsort(user_order)[self.users], np.argsort(item_order)[self.items]
+        return self._renumbered(*positions, user_order, item_order)
 
-    def split(
-        self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any
-    ) -> "Parts":
+    def split(self, by: str = "random", parts: Sequence[float] = DEFAULT_PARTS, seed: int = 0, **moment: Any) -> Parts:
         """Return train, valid and test over the same id maps; see `rankformer.data.splits` for the methods.
 
         The split by time takes `test_from`, a date, or `test_days`.
@@ -444,90 +396,3 @@ class Interactions:
     def to_pandas(self) -> Any:
         """Return the table of `to_arrow` as a pandas frame."""
         return self.to_arrow().to_pandas()
-
-
-def _picked(table: pa.Table, columns: Mapping[str, str | None], event_weights: Mapping[str, float] | None) -> RawTable:
-    """Return the log in an Arrow table."""
-    weights = None if event_weights is None else dict(event_weights)
-    for role in sorted(set(columns) - set(ROLES)):
-        raise ConfigError(f"{role}=... is unknown; expected {', '.join(ROLES)} or event_weights")
-    return pick_columns(RawTable(table, options=ReadOptions(event_weights=weights)), columns)
-
-
-def _table_of(data: Any) -> pa.Table | None:
-    """Return a frame or table as an Arrow table; None if it is neither."""
-    if isinstance(data, pa.Table):
-        return data
-    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
-        return pa.table(data)
-    return None
-
-
-def _positions(order: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return where each number stands in an order."""
-    positions = np.empty(len(order), dtype=np.int32)
-    positions[order] = np.arange(len(order), dtype=np.int32)
-    return positions
-
-
-def _kind(value: Any) -> str:
-    return f"{type(value).__module__.split('.')[0]}.{type(value).__name__}".removeprefix("builtins.")
-
-
-class Block(NamedTuple):
-    """Where the interactions of a block of users come from; the users are numbered from 0 within it."""
-
-    first_user: int  # number of its first user in the whole log
-    own_users: int  # how many it has
-    num_users: int  # of the whole log
-    fingerprint: str  # of the whole log
-    user_ids_fingerprint: str  # of all its users' ids
-    log_fingerprint: str = ""  # of the log with all its parts
-
-
-class Parts(NamedTuple):
-    """The three parts of a log, over the same id maps."""
-
-    train: Interactions
-    valid: Interactions
-    test: Interactions
-
-    @classmethod
-    def of(cls, log: Interactions, labels: Labels) -> "Parts":
-        """Return the parts of a log, given the part of each interaction: 0 train, 1 valid, 2 test."""
-        log = replace(log, labels=None)
-        return cls(*(log.rows(labels == label, f"{log.name}/{part}") for label, part in enumerate(cls._fields)))
-
-    @property
-    def whole(self) -> Interactions:
-        """All interactions in one log with the part of each as its label; train comes first and test last."""
-        shared = set.intersection(*(set(part._columns()) for part in self)) - {"labels"}
-        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in self]) for name in shared}
-        labels = np.repeat(np.arange(3, dtype=np.int8), [len(part) for part in self])
-        name = self.train.name.removesuffix("/train")
-        block = self.train.block
-        if block is not None:
-            block = block._replace(fingerprint=block.log_fingerprint)
-        return replace(self.train, **{"times": None, "weights": None, **columns}, labels=labels, name=name, block=block)
-
-    def block_of(self, rank: int, count: int) -> "Parts":
-        """Return the parts of one of `count` contiguous blocks of users with about as many training interactions.
-
-        Raises:
-            ConfigError: there are fewer users with training interactions than blocks.
-        """
-        ends = np.cumsum(np.bincount(self.train.users, minlength=self.train.num_users))
-        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
-        bounds = [0, *cuts.tolist(), len(ends)]
-        if any(ends[high - 1] <= (ends[low - 1] if low else 0) for low, high in pairwise(bounds)):
-            raise ConfigError(f"{count} ranks: {self.train.name} has too few users to give each some; use fewer ranks")
-        whole = self.whole.fingerprint
-        parts = (part.block_of(bounds[rank], bounds[rank + 1]) for part in self)
-        return Parts(*(replace(part, block=part.block._replace(log_fingerprint=whole)) for part in parts))  # type: ignore[union-attr]
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the fingerprints of the three parts: names the split in reports."""
-        return hashlib.sha256(" ".join(part.fingerprint for part in self).encode()).hexdigest()

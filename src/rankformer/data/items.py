@@ -14,6 +14,7 @@ from rankformer.data.columns import pick_items
 from rankformer.data.id_map import IdMap, read_id_lines
 from rankformer.data.readers import read_table, reader_by_suffix
 from rankformer.data.readers.base import RawTable
+from rankformer.data.readers.options import ReadOptions
 from rankformer.errors import ConfigError, DataError
 
 
@@ -50,7 +51,7 @@ class Items:
             title: name of the title column, in the same way; an empty name reads none.
             format: format of the file when its extension does not say.
         """
-        return cls._from_raw(read_table(Path(path), format, None, True), item, title)
+        return cls._from_raw(read_table(Path(path), None, ReadOptions(format=format, header=True)), item, title)
 
     @classmethod
     def from_arrow(cls, table: pa.Table, *, item: str | None = None, title: str | None = None) -> "Items":
@@ -122,20 +123,15 @@ class Items:
 
     def ids_like(self, item_ids: IdMap) -> IdMap:
         """Return the ids in the type of a model's; each must be written exactly as its value there is."""
-        ids, kind = self.ids.ids, item_ids.ids.type
-        if ids.type == kind:
-            return self.ids
-        try:
-            cast = ids.cast(kind)
-            if cast.cast(ids.type).equals(ids):
-                return IdMap(cast)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass
-        example = ids[0].as_py() if len(ids) else ""
-        raise DataError(
-            f"{self.name} has item ids of type {ids.type}, such as {example!r}, and the model has ids of type {kind}; "
-            "write them as in the interaction log"
-        )
+        ids = self.ids.typed_like(item_ids)
+        if ids is None:
+            found, kind = self.ids.ids, item_ids.ids.type
+            example = found[0].as_py() if len(found) else ""
+            raise DataError(
+                f"{self.name} has item ids of type {found.type}, such as {example!r}, and the model has ids of type "
+                f"{kind}; write them as in the interaction log"
+            )
+        return ids
 
 
 def read_item_ids(path: Path, known: IdMap) -> list[Any]:

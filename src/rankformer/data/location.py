@@ -13,11 +13,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from rankformer.data.columns import find_column, pick_columns
-from rankformer.data.readers import READER_OF_SUFFIX, read_table, read_tables, reader_by_suffix
-from rankformer.data.readers.base import SHOWN_BAD_ROWS, BadRows, RawTable, ReadOptions, check_rows, is_needed
+from rankformer.data.readers import READER_OF_SUFFIX, read_tables, reader_by_suffix
+from rankformer.data.readers.base import SHOWN_BAD_ROWS, BadRows, RawTable, check_rows, is_needed
 from rankformer.data.readers.delimited import is_number
 from rankformer.data.readers.layouts import find_layout, read_layout
-from rankformer.data.readers.sql import is_database, read_sql, redact, result_name, sql_batches
+from rankformer.data.readers.options import ReadOptions
+from rankformer.data.readers.sql import is_database, redact, sql_tables
 from rankformer.errors import ConfigError, DataError
 
 STDIN = "-"
@@ -50,66 +51,37 @@ def comes_split(source: str, options: ReadOptions) -> bool:
     return found is not None and len(found[1]) > 1  # several that are not such parts are refused by `read_logs`
 
 
-def read_logs(source: str, options: ReadOptions, names: Names) -> list[Log]:
-    """Return the logs that DATA names, one after another.
+def read_logs(source: str, options: ReadOptions, names: Names, *, whole: bool = True) -> Iterator[Log]:
+    """Yield the logs that DATA names, one after another.
 
     Args:
         source: a file, `-` for standard input, a pattern such as `logs/*.csv`, a folder, or the address of a database.
         options: how to read it.
         names: column name per role, as for `pick_columns`.
+        whole: whether each file is one log; else they come in tables of bounded size, as far as the format can be read
+            in pieces. A text file in pieces whose times are numbers here and dates there is refused.
     """
     if not is_database(source) and (options.query or options.table):
         setting = "query" if options.query else "table"
         raise ConfigError(f"{setting}=... is for databases, and {source} is none; leave it out (--{setting})")
     name = redact(source) if is_database(source) else Path(source).name or source
-    logs: list[Log] = []
-    rows, bad = 0, BadRows()
-    for log in _read(source, options, names, whole=True):
-        logs.append(log)
+    rows, of_files = 0, {}
+    for log in _read(source, options, names, whole):
         rows += log.table.table.num_rows
         check_rows(rows, name, options)
-        bad.counts += log.table.bad.counts
-        bad.examples += log.table.bad.examples[: SHOWN_BAD_ROWS - len(bad.examples)]
-    bad.report(name, rows, options.bad_rows)
-    return logs
-
-
-def stream_logs(source: str, options: ReadOptions, names: Names) -> Iterator[Log]:
-    """Yield what `read_logs` returns in tables of bounded size, as far as the format can be read in pieces.
-
-    A text file in pieces whose times are numbers here and dates there is refused.
-    """
-    rows, bad = 0, {}
-    for log in _read(source, options, names, whole=False):
-        rows += log.table.table.num_rows
-        check_rows(rows, redact(source), options)
-        bad[id(log.table.bad)] = log.table.bad  # the tables of one file share theirs
+        of_files[id(log.table.bad)] = log.table.bad  # the tables of one file share theirs
         yield log
-    left_out = BadRows()
-    for each in bad.values():
-        left_out.counts += each.counts
-        left_out.examples += each.examples[: SHOWN_BAD_ROWS - len(left_out.examples)]
-    left_out.report(redact(source), rows, options.bad_rows)
-
-
-def read_file(path: Path, options: ReadOptions, names: Names, label: str = "") -> RawTable:
-    """Return the log in one file."""
-    found = find_layout(path, options.format)
-    if found is None:
-        return pick_columns(read_table(path, None, _named(names), None, options, label), names)
-    raw, columns = read_layout(found[0], path, options, _named(names))
-    if names.get("event"):
-        columns.pop("weight", None)  # multiplies only if it is named
-    return pick_columns(raw, {**columns, **{role: name for role, name in names.items() if name is not None}})
+    bad = BadRows()
+    for each in of_files.values():
+        bad.counts += each.counts
+        bad.examples += each.examples[: SHOWN_BAD_ROWS - len(bad.examples)]
+    bad.report(name, rows, options.bad_rows)
 
 
 def _read(source: str, options: ReadOptions, names: Names, whole: bool) -> Iterator[Log]:
     if is_database(source):
-        if whole:
-            yield Log(pick_columns(read_sql(source, options, _named(names)), names))
-            return
-        for batch in sql_batches(source, options, _named(names)):
-            yield Log(pick_columns(RawTable(pa.table(batch), result_name(options), options=options), names))
+        for rows in sql_tables(source, options, _named(names), whole):
+            yield Log(pick_columns(rows, names))
         return
     if source == STDIN:
         yield from _read_stdin(options, names, whole)
@@ -117,38 +89,49 @@ def _read(source: str, options: ReadOptions, names: Names, whole: bool) -> Itera
     path = Path(source).expanduser()
     if has_magic(source) and not path.exists():
         for file in _matches(source):
-            yield from _read_file(file, options, names, whole)
+            yield from read_file(file, options, names, whole)
     elif path.is_dir():
         yield from _read_folder(path, options, names, whole)
     else:
-        yield from _read_file(path, options, names, whole)
+        yield from read_file(path, options, names, whole)
 
 
-def _read_file(
-    path: Path, options: ReadOptions, names: Names, whole: bool, part: int | None = None, label: str = ""
+def read_file(
+    path: Path, options: ReadOptions, names: Names, whole: bool = True, part: int | None = None, label: str = ""
 ) -> Iterator[Log]:
     """Yield the log in one file, `whole` or in pieces; a known layout is always whole."""
-    if whole or find_layout(path, options.format) is not None:
-        yield Log(read_file(path, options, names, label), part)
+    found = find_layout(path, options.format)
+    if found is None:
+        yield from _tables(path, options, names, whole, part, label)
         return
-    yield from (Log(raw, part) for raw in _pieces(path, options, names, label))
+    raw, columns = read_layout(found[0], path, options, _named(names))
+    if names.get("event"):
+        columns.pop("weight", None)  # multiplies only if it is named
+    yield Log(pick_columns(raw, {**columns, **{role: name for role, name in names.items() if name is not None}}), part)
 
 
-def _pieces(
-    path: Path, options: ReadOptions, names: Names, label: str, folder: Path | None = None
-) -> Iterator[RawTable]:
+def _tables(
+    path: Path,
+    options: ReadOptions,
+    names: Names,
+    whole: bool,
+    part: int | None,
+    label: str,
+    folder: Path | None = None,
+) -> Iterator[Log]:
+    """Yield the log in a file of no layout; the names of the folders above it, up to `folder`, may be columns."""
     dates: bool | None = None
-    for raw in read_tables(path, None, _named(names), options, label):
+    for raw in read_tables(path, _named(names), options, label, whole=whole):
         if folder is not None:
             raw = _with_partitions(raw, path.relative_to(folder), _named(names))
         picked = pick_columns(raw, names)
-        if raw.is_text and "time" in picked.table.column_names:
+        if not whole and raw.is_text and "time" in picked.table.column_names:
             column = raw.table[find_column(raw, "time", names.get("time"))]
             is_date = not is_number(next((text for text in map(str, column[:1000]) if text.strip()), ""))
             if dates not in (None, is_date):
                 raise DataError(f"{raw.name} {raw.locate(0)}: times are dates and numbers; write them in one way")
             dates = is_date
-        yield picked
+        yield Log(picked, part)
 
 
 def _read_stdin(options: ReadOptions, names: Names, whole: bool) -> Iterator[Log]:
@@ -158,26 +141,23 @@ def _read_stdin(options: ReadOptions, names: Names, whole: bool) -> Iterator[Log
     with tempfile.NamedTemporaryFile(prefix="rankformer-stdin-") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
-        yield from _read_file(Path(copy.name), options, names, whole, label="standard input")
+        yield from read_file(Path(copy.name), options, names, whole, label="standard input")
 
 
 def _read_folder(folder: Path, options: ReadOptions, names: Names, whole: bool) -> Iterator[Log]:
     parts = _part_files(folder)
-    if 0 in parts:
-        for part, file in parts.items():
-            yield from _read_file(file, options, names, whole, part)
-        return
-    if found := find_layout(folder, options.format):
+    if 0 not in parts and (found := find_layout(folder, options.format)):
         layout, files = found
-        split = {label: file for file in files if (label := _label_of(file)) is not None}
-        if len(files) > 1 and not (len(split) == len(files) and 0 in split):
-            listed = ", ".join(file.name for file in files[:4])
-            raise DataError(f"{folder} has {len(files)} files of interactions ({listed}); name one of them")
         options = options.model_copy(update={"format": layout.name})
-        if len(files) == 1:
-            yield Log(read_file(files[0], options, names))
-        for part in sorted(split) if len(files) > 1 else ():
-            yield Log(read_file(split[part], options, names), part)
+        parts = {None: files[0]}
+        if len(files) > 1:
+            parts = {label: file for file in files if (label := _label_of(file)) is not None}
+            if len(parts) < len(files) or 0 not in parts:
+                listed = ", ".join(file.name for file in files[:4])
+                raise DataError(f"{folder} has {len(files)} files of interactions ({listed}); name one of them")
+    if 0 in parts or None in parts:
+        for part in sorted(parts, key=lambda label: label or 0):
+            yield from read_file(parts[part], options, names, whole, part)
         return
     files = [file for file in sorted(folder.rglob("*")) if _is_part(file, folder)]
     if not files:
@@ -187,12 +167,7 @@ def _read_folder(folder: Path, options: ReadOptions, names: Names, whole: bool) 
             "or the parts of one log"
         )
     for file in files:
-        name = str(file.relative_to(folder))
-        if not whole:
-            yield from map(Log, _pieces(file, options, names, name, folder))
-            continue
-        raw = read_table(file, None, _named(names), None, options, name)
-        yield Log(pick_columns(_with_partitions(raw, file.relative_to(folder), _named(names)), names))
+        yield from _tables(file, options, names, whole, None, str(file.relative_to(folder)), folder)
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -203,9 +178,9 @@ def _matches(pattern: str) -> list[Path]:
     return files
 
 
-def _part_files(folder: Path) -> dict[int, Path]:
+def _part_files(folder: Path) -> dict[int | None, Path]:
     """Return the train, valid and test files of a folder, by their labels."""
-    found: dict[int, Path] = {}
+    found: dict[int | None, Path] = {}
     for label, (part, stems) in enumerate(PART_STEMS.items()):
         files = [
             file

@@ -36,25 +36,14 @@ def git_blob_sha1(path: Path) -> str:
 
 
 class Dataset(NamedTuple):
-    """A dataset that has a name.
-
-    Attributes:
-        name: what a user types.
-        description: one sentence.
-        num_users: size of the user vocabulary.
-        num_items: size of the item vocabulary.
-        files: the part files, or nothing for generated data.
-        url_base: address the files are fetched from, or None when they cannot be.
-        homepage: where it comes from.
-        citation: what to cite.
-    """
+    """A dataset that has a name."""
 
     name: str
     description: str
     num_users: int
     num_items: int
-    files: tuple[DataFile, ...] = ()
-    url_base: str | None = None
+    files: tuple[DataFile, ...] = ()  # of train, valid and test; none for generated data
+    url_base: str | None = None  # where the files are fetched from; None when they cannot be
     homepage: str = ""
     citation: str = ""
 

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from rankformer.data.readers.sql import sql_module
 from rankformer.data.shards import FORMAT, ITEMS, MANIFEST, PARTS, VERSION, checksum_of, shard_folder
 from rankformer.data.source import SPLIT_SETTINGS, DataSource
 from rankformer.data.splits import (
@@ -32,7 +31,7 @@ from rankformer.data.splits import (
     shares_before,
 )
 from rankformer.data.weights import half_life_of
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import ConfigError, DataError, extra_module
 from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 
 LEAST_MEMORY, OWN_MEMORY = 512 << 20, 384 << 20
@@ -59,7 +58,7 @@ def shard_log(source: DataSource, shards: int, out: Path, memory_limit: int) -> 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not an empty folder; choose another --out")
     check_split(source.split, source.parts, source.test_from, source.test_days)
-    duckdb = sql_module("duckdb")
+    duckdb = extra_module("duckdb", "sql")
     out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Block, Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Block, Parts
 from rankformer.errors import DataError
 from rankformer.files import sha256_of
 
@@ -89,12 +90,7 @@ def checksum_of(content: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ShardedLog:
-    """A log in shards, of which one or all can be read. `open` checks the manifest, each reading its files.
-
-    Attributes:
-        folder: where it is.
-        manifest: what it holds.
-    """
+    """A log in shards, of which one or all can be read. `open` checks the manifest, each reading its files."""
 
     folder: Path
     manifest: ShardManifest

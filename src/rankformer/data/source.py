@@ -3,23 +3,26 @@
 import difflib
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from rankformer.data.demo import DEMO_SEED, demo_log
-from rankformer.data.interactions import Interactions, Parts
-from rankformer.data.location import STDIN, Log, comes_split, is_there, read_file, read_logs, stream_logs
-from rankformer.data.readers.base import ROLES, RawTable, ReadOptions
+from rankformer.data.interactions import Interactions
+from rankformer.data.location import STDIN, Log, comes_split, is_there, read_file, read_logs
+from rankformer.data.parts import Parts
+from rankformer.data.readers.base import RawTable
 from rankformer.data.readers.layouts import check_format
+from rankformer.data.readers.options import ROLES, ReadOptions
 from rankformer.data.readers.sql import file_of, is_database, redact
 from rankformer.data.registry import DATASETS, find_dataset
 from rankformer.data.shards import ShardedLog, is_sharded
 from rankformer.data.splits import DEFAULT_PARTS, SplitName, check_parts, split_labels
-from rankformer.data.weights import check_event_weights, parse_half_life
+from rankformer.data.weights import parse_half_life
 from rankformer.errors import ConfigError, DataError
 
 SPLIT_SETTINGS = ("split", "parts", "split_seed", "test_from", "test_days")
@@ -68,7 +71,7 @@ class DataSource(ReadOptions):
     """How users and items are numbered: by their ids, or by clusters, so that a step reads large tables in order."""
     split: SplitName = "random"
     """How one log becomes three parts."""
-    parts: tuple[float, float, float] = DEFAULT_PARTS
+    parts: Annotated[tuple[float, float, float], AfterValidator(check_parts)] = DEFAULT_PARTS
     """Fractions of train, valid and test."""
     split_seed: int = Field(default=0, ge=0)
     """Seed of the random splits."""
@@ -83,32 +86,14 @@ class DataSource(ReadOptions):
         self._address = self.source
         self.__dict__["source"] = redact(self.source)
 
-    @field_validator("parts")
-    @classmethod
-    def _parts_add_up(cls, parts: tuple[float, float, float]) -> tuple[float, float, float]:
-        return check_parts(parts)
-
-    @field_validator("half_life")
-    @classmethod
-    def _half_life_is_one(cls, half_life: str | None) -> str | None:
-        if half_life is not None:
-            parse_half_life(half_life)
-        return half_life
-
-    @field_validator("event_weights")
-    @classmethod
-    def _event_weights_are_weights(cls, weights: dict[str, float] | None) -> dict[str, float] | None:
-        return None if weights is None else check_event_weights(weights)
-
-    @field_validator("format")
-    @classmethod
-    def _format_is_known(cls, format: str | None) -> str | None:
-        return None if format is None else check_format(format)
-
     @model_validator(mode="after")
-    def _two_columns(self) -> Self:
+    def _can_be_read(self) -> Self:
         if self.user is not None and self.user == self.item:
             raise ConfigError(f"column {self.user!r} cannot be both the user and the item; name two columns")
+        if self.format is not None:
+            check_format(self.format)
+        if self.half_life is not None:
+            parse_half_life(self.half_life)
         return self
 
     @property
@@ -196,7 +181,7 @@ class DataSource(ReadOptions):
         self._check_there()
         if is_sharded(Path(self.source).expanduser()):
             raise DataError(f"{self.source} is sharded already; shard the log that it was made of")
-        yield from stream_logs(*self._reading())
+        yield from read_logs(*self._reading(), whole=False)
 
     def _reading(self) -> tuple[str, ReadOptions, dict[str, str | None]]:
         names = {role: getattr(self, role) for role in ROLES}
@@ -216,7 +201,7 @@ class DataSource(ReadOptions):
             self.refuse("sharded and has fixed columns", *ROLES, *ReadOptions.model_fields)
             return ShardedLog.open(Path(self.source).expanduser()).load()
         self._check_there()
-        return self._joined(read_logs(*self._reading()))
+        return self._joined(list(read_logs(*self._reading())))
 
     def _read_registered(self) -> Interactions:
         self.refuse("registered and has fixed columns", *ROLES, *ReadOptions.model_fields)
@@ -227,7 +212,8 @@ class DataSource(ReadOptions):
             return replace(log, labels=labels).rows(np.argsort(labels, kind="stable"))
         folder = find_dataset(dataset.name)
         pairs = ReadOptions(format="pairs")
-        log = self._joined([Log(read_file(folder / f.name, pairs, {}), part) for part, f in enumerate(dataset.files)])
+        logs = [read_file(folder / file.name, pairs, {}, part=part) for part, file in enumerate(dataset.files)]
+        log = self._joined(list(chain.from_iterable(logs)))
         # The published ids are indices, gaps included, and so are the sizes in the paper's code.
         users = np.asarray(log.user_ids.ids)[log.users]
         items = np.asarray(log.item_ids.ids)[log.items]

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from rankformer.data.values import per_second
 from rankformer.errors import ConfigError, DataError
 
 SplitName = Literal["random", "random-per-user", "last", "time"]
@@ -226,12 +227,11 @@ def _moment(times: NDArray[Any], test_from: str | float | None, test_days: float
 
 
 def _ticks(times: NDArray[Any]) -> float:
-    """Return how many units of the times make a second, told from their size; dates are read as microseconds."""
     newest = float(times.max(initial=0))
-    for ticks in (1.0, 1e3, 1e6, 1e9):
-        if 1e8 * ticks <= newest < 1e10 * ticks:  # 1973 to 2286
-            return ticks
-    raise DataError(f"the newest time, {newest:g}, is no date in seconds or smaller units since 1970; use fractions")
+    if (ticks := per_second(newest)) is None:
+        found = f"the newest time, {newest:g}, is no date in seconds or smaller units since 1970"
+        raise DataError(f"{found}; use fractions")
+    return ticks
 
 
 def _shown_time(times: NDArray[Any], moment: float) -> str:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankformer.data.cleaning import interaction_codes
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 
 FEWEST_TEST_USERS = 100
 QUANTILES = {"min": 0.0, "25%": 0.25, "median": 0.5, "75%": 0.75, "99%": 0.99, "max": 1.0}

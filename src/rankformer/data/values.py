@@ -18,6 +18,8 @@ _DATES = ("%Y/%m/%d", "%d.%m.%Y", "%Y.%m.%d", "%b %d, %Y", "%d %b %Y", "%B %d, %
 # Days and months that stand either way round; both are tried, and a column that fits both has to be stated.
 _EITHER_WAY = (("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"))
 _LOG_FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%a, %d %b %Y %H:%M:%S %Z", "%a %b %d %H:%M:%S %Y", "%m/%d/%Y %I:%M:%S %p")
+# Seconds, milliseconds, microseconds and nanoseconds since 1970 do not overlap from 1973 on.
+_UNITS = ((1e8, 1.0), (1e11, 1e3), (1e14, 1e6), (1e17, 1e9))
 _SAMPLE = 1000
 _MOST_BAD = 100_000
 
@@ -134,3 +136,8 @@ def _finite(numbers: pa.ChunkedArray, kept: Any = None) -> NDArray[Any] | None:
     with np.errstate(over="ignore"):
         values = values if kept is None else values.astype(kept)
     return values if np.isfinite(values).all() else None
+
+
+def per_second(newest: float) -> float | None:
+    """Return how many units of times since 1970 make a second, which the size of the newest tells; None for others."""
+    return next((scale for least, scale in reversed(_UNITS) if newest >= least), None)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rankformer.data.readers.base import RawTable, clip
+from rankformer.data.values import per_second
 from rankformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -22,19 +23,7 @@ if TYPE_CHECKING:
 
 OTHER = "other"  # stands for every event that is not listed
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
-# Seconds, milliseconds, microseconds and nanoseconds since 1970 do not overlap from 1973 on.
-_UNITS = ((1e8, 1.0), (1e11, 1e3), (1e14, 1e6), (1e17, 1e9))
 _LEAST_DECAY = 2.0**-20  # older interactions stay this much, so that sums of weights stay numbers to divide by
-
-
-def check_event_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the weights of events if there are any, and all are finite and not negative; else raise a ConfigError."""
-    if not weights:
-        raise ConfigError("event_weights is empty; expected weights such as view=1,cart=3,purchase=10")
-    for event, weight in weights.items():
-        if not 0 <= weight < math.inf:
-            raise ConfigError(f"event_weights: {event}={weight}; expected a number from 0, where 0 drops the event")
-    return {str(event): float(weight) for event, weight in weights.items()}
 
 
 def event_weights_of(
@@ -85,17 +74,12 @@ def joined_weights(old: "Interactions", new: "Interactions") -> tuple[NDArray[np
     both = [np.ones(len(log), np.float32) if log.confidence is None else log.confidence.copy() for log in (old, new)]
     if then is not None and new.times is not None and new.half_life is not None:
         now = float(new.times.max())
-        unit = (_per_second(then) or 1.0) / (_per_second(now) or 1.0)
+        unit = (per_second(then) or 1.0) / (per_second(now) or 1.0)
         age = (now * unit - then) / (new.half_life * unit)  # in half-lives; below 0 where the new ones came late
         older = both[0 if age > 0 else 1]
         np.maximum(older * np.float32(2.0 ** -min(abs(age), 100)), np.minimum(older, _LEAST_DECAY), out=older)
         then = max(then, now * unit)
     return (None if old.confidence is None and new.confidence is None else np.concatenate(both)), then
-
-
-def _per_second(newest: float) -> float | None:
-    """Return the unit of times since 1970, as parts of a second, that the size of the newest tells; None for others."""
-    return next((scale for least, scale in reversed(_UNITS) if newest >= least), None)
 
 
 def half_life_of(times: NDArray[Any] | None, half_life: str | float, name: str) -> float:
@@ -110,13 +94,13 @@ def half_life_of(times: NDArray[Any] | None, half_life: str | float, name: str) 
             raise ConfigError(f"half_life={half_life}: expected a number above 0")
         return float(half_life)
     seconds, newest = parse_half_life(half_life), float(times.max(initial=0))
-    per_second = _per_second(newest)
-    if len(times) and per_second is None:
+    unit = per_second(newest)
+    if len(times) and unit is None:
         raise DataError(
             f"{name}: the newest time is {newest:g}, which is not a time since 1970 in seconds, so half_life="
             f"{half_life} cannot be applied; use dates, or in Python a number in the unit of the times"
         )
-    return seconds * (per_second or 1.0)
+    return seconds * (unit or 1.0)
 
 
 def decay(times: NDArray[Any], half_life: float) -> NDArray[np.float64]:

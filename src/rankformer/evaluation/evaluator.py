@@ -18,7 +18,8 @@ from rankformer.evaluation.metrics import METRICS, Metric, Outcome, parse_metric
 from rankformer.evaluation.protocol import Protocol, installed_versions
 from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.scoring.html import html_table
-from rankformer.scoring.recommender import RankingOptions, Recommender
+from rankformer.scoring.options import RankingOptions
+from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.seen_items import SeenItems
 from rankformer.scoring.top_k import share_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankformer.data.readers.sql import redact, sql_module, without_secrets
-from rankformer.errors import ConfigError, DataError
+from rankformer.data.readers.sql import redact, without_secrets
+from rankformer.errors import ConfigError, DataError, extra_module
 from rankformer.export.postgres_text import escape, format_ids, sql_type_of
 
 _BATCH = 65_536
@@ -34,7 +34,7 @@ def write_lists(lists: pa.Table, address: str, table: str, overwrite: bool = Fal
     Raises:
         ConfigError: the database cannot be reached or refuses, or the table has rows and is not to be overwritten.
     """
-    psycopg = sql_module("psycopg")
+    psycopg = extra_module("psycopg", "sql")
     check_target(address, table)
     quoted = ".".join(f'"{part}"' for part in table.split("."))
     columns = ", ".join(f'"{name}"' for name in lists.column_names)

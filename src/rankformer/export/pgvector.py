@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankformer.errors import ConfigError, DataError
+from rankformer.errors import ConfigError, DataError, extra_module
 from rankformer.export.contents import Contents, Tables, VectorTable
 from rankformer.export.postgres_text import END, format_ids, format_rows, parse_rows, sql_type_of
-from rankformer.export.targets import Indices, Target, checked_prefix, extra_module
+from rankformer.export.targets import Indices, Target, checked_prefix
 
 MAX_DIMENSION, MAX_INDEXED_DIMENSION = 16_000, 2_000  # of pgvector's type `vector`, and of its index over it
 _COMMENTS = (

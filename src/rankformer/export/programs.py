@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rankformer.errors import DataError
+from rankformer.errors import DataError, extra_module
 from rankformer.export.contents import Contents, Tables
-from rankformer.export.targets import Indices, NumpyArrays, extra_module
+from rankformer.export.targets import Indices, NumpyArrays
 
 _IDS = ("user_ids.parquet", "item_ids.parquet")
 _NOTHING = np.zeros((0, 2), dtype=np.int64)

@@ -32,20 +32,9 @@ class Redis(Target):
         self.prefix = checked_prefix(prefix)
 
     def write(self, contents: Contents, folder: Path) -> None:
-        kind = ["TYPE", "FLOAT32", "DIM", str(contents.metadata["dimension"]), "DISTANCE_METRIC", "IP"]
-        schema = ["title", "TEXT", "vector", "VECTOR", "FLAT", str(len(kind)), *kind]
-        index = [
-            "FT.CREATE",
-            f"{self.prefix}items",
-            "ON",
-            "HASH",
-            "PREFIX",
-            "1",
-            f"{self.prefix}item:",
-            "SCHEMA",
-            *schema,
-        ]
-        (folder / "index.resp").write_bytes(_command(*(word.encode() for word in index)))
+        vector = f"VECTOR FLAT 6 TYPE FLOAT32 DIM {contents.metadata['dimension']} DISTANCE_METRIC IP"
+        index = f"FT.CREATE {self.prefix}items ON HASH PREFIX 1 {self.prefix}item: SCHEMA title TEXT vector {vector}"
+        (folder / "index.resp").write_bytes(_command(*index.encode().split()))
         with open(folder / "vectors.resp", "wb") as stream:
             for side, table in zip(SIDES, contents.tables, strict=True):
                 titles = [None] * len(table.ids) if table.titles is None else table.titles.to_pylist()

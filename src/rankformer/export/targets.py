@@ -2,7 +2,6 @@
 
 import re
 from abc import ABC, abstractmethod
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rankformer.errors import ConfigError
+from rankformer.errors import ConfigError, extra_module
 from rankformer.export.contents import Contents, Tables, VectorTable
 
 Indices = NDArray[np.int64]
@@ -161,11 +160,3 @@ def checked_prefix(prefix: str) -> str:
     if not _PREFIX.fullmatch(prefix):
         raise ConfigError(f"prefix={prefix!r}: expected lower-case letters, digits and _, no digit first, at most 40")
     return prefix
-
-
-def extra_module(module: str, extra: str) -> Any:
-    """Return a module that comes with one of the package's extras, or say which."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"this needs {module}, which is missing: pip install 'rankformer[{extra}]'") from error

@@ -44,15 +44,8 @@ def least_squares_factors(
 ) -> Tensor:
     """Return the factors of all users and items, (n+m, dim), users first.
 
-    Args:
-        graph: the training interactions.
-        dim: number of factors.
-        seed: of the random initialization.
-        weight: c, above 1.
-        regularization: lambda.
-        frequency_exponent: nu.
-        iterations: how often each side is solved for.
-        start: factors to start from, (n+m, dim), in place of random ones.
+    `weight` is c, above 1, `regularization` lambda and `frequency_exponent` nu; each side is solved for `iterations`
+    times, from random factors or those of `start`, (n+m, dim).
     """
     n, m = graph.num_users, graph.num_items
     generator = torch.Generator().manual_seed(seed)

@@ -20,8 +20,9 @@ from rankformer.runs.saved import Run, load_run, save_run
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.explanation import Explanation
+from rankformer.scoring.options import ListFilters
 from rankformer.scoring.recommendations import Recommendations
-from rankformer.scoring.recommender import ListFilters, Recommender
+from rankformer.scoring.recommender import Recommender
 from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
@@ -169,11 +170,8 @@ class Model(ABC):
     def refitted(self, log: TrainingData, **options: Any) -> Self:
         """Return a model with the same settings learned from other interactions, usually all that are known.
 
-        What validation chose in this model's fit is held fixed, so that no validation part is needed.
-
-        Args:
-            log: interactions to learn from.
-            options: of `fit`.
+        What validation chose in this model's fit is held fixed, so that no validation part is needed. Options are those
+        of `fit`.
         """
         return type(self)(**self.settings.model_dump()).fit(log, choices=self.choices(), **options)
 
@@ -182,14 +180,8 @@ class Model(ABC):
 
         New users and items join. A method with an embedding table or factors continues from its own in a short
         training, any other is solved anew; what validation chose in the first fit is held fixed. Titles and attributes
-        of items are kept. This model does not change.
-
-        Args:
-            new: interactions since the last fit or update, as for `fit`, with ids as in the log of this model; one log
-                or several.
-            verbose: as for `fit`.
-            on_event: as for `fit`.
-            **columns: as for `fit`.
+        of items are kept. This model does not change. Given are the interactions since the last fit or update, one log
+        or several with ids as in the log of this model, and arguments as for `fit`.
         """
         old = self.recommender
         log = old.history

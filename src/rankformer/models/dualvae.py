@@ -61,7 +61,7 @@ from rankformer.layers.seeded import generator_of, uniform_linear
 from rankformer.losses.l2 import weight_decay
 from rankformer.losses.latent import aspect_contrast, divergence
 from rankformer.models.trained import TrainedModel
-from rankformer.scoring.aspect_scorer import AspectScorer, Parts
+from rankformer.scoring.aspect_scorer import AspectScorer, AspectTensors
 from rankformer.training.network import Network
 from rankformer.training.settings import TrainingSettings
 
@@ -243,7 +243,7 @@ class DualVAENetwork(Network):
         over_items = aspect_attention(items.latents, users.prototypes) * item_seen
         item_means = items.encode(items.rows(self._distinct(graph)), over_users)[0] * item_seen[:, None]
         user_means = users.encode(users.rows(self._distinct(graph)), over_items)[0] * user_seen[:, None]
-        parts = Parts(
+        parts = AspectTensors(
             users=user_means,
             items=item_means,
             attention=aspect_attention(item_means, users.prototypes) * item_seen,

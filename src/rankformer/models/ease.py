@@ -34,7 +34,7 @@ from torch import Tensor
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
-from rankformer.scoring.base import ScoreMatrix
+from rankformer.scoring.base import GivenScores
 from rankformer.scoring.dual_weights import DualWeights
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
@@ -176,25 +176,11 @@ def _weights(blocks: Iterator[Tensor], num_items: int, keep: int | None) -> Item
         if keep is None or keep >= num_items:
             dense.append(weights)
             continue
-        largest = top_k(_Sizes(weights), torch.arange(len(weights)), keep)
+        sizes = weights.abs()
+        sizes.masked_fill_(sizes == 0, float("-inf"))  # weights of 0, the diagonal's among them, are never kept
+        largest = top_k(GivenScores(sizes), torch.arange(len(weights)), keep)
         sources.append(largest.items)
         values.append(weights.gather(1, largest.items.clamp(min=0)))
     if dense:
         return DenseWeights(torch.cat(dense).T.contiguous())
     return SparseWeights.of_lists(torch.cat(sources), torch.cat(values))
-
-
-class _Sizes(ScoreMatrix):
-    """Scores weights by their size; -inf for weights of 0, the diagonal's among them."""
-
-    def __init__(self, weights: Tensor) -> None:
-        self.weights = weights
-
-    @property
-    def num_items(self) -> int:
-        return self.weights.shape[1]
-
-    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
-        del out
-        sizes = self.weights.index_select(0, users).abs_()
-        return sizes.masked_fill_(sizes == 0, float("-inf"))

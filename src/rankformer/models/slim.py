@@ -81,9 +81,7 @@ class SLIM(ClosedFormModel):
             solved = list(pool.map(lambda columns: _solve(by_item, columns, settings), _batches(by_item, settings)))
         targets, sources, values = (np.concatenate(parts) for parts in zip(*solved, strict=True))
         weights = csr_array((values, (targets, sources)), shape=(m, m))
-        offsets, indices = weights.indptr.astype(np.int64), weights.indices.astype(np.int32)
-        parts = (torch.from_numpy(part) for part in (offsets, indices, weights.data))
-        return ItemScorer(SparseWeights(*parts), x, settings.count_duplicates)
+        return ItemScorer(SparseWeights.of_rows(weights), x, settings.count_duplicates)
 
 
 class _Columns(NamedTuple):

@@ -65,9 +65,7 @@ class TrainedModel(Model):
         return self.settings.model_copy(update={"epochs": epochs, "learning_rate": rate, "schedule": "cosine"})
 
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
-        prefix = "best."
-        best = {name.removeprefix(prefix): value for name, value in state.tensors.items() if name.startswith(prefix)}
-        if not best:
+        if not (best := state.group("best.")):
             return None
         network = self.network_class(graph.num_users, graph.num_items, self.settings)
         network.load_own(graph, best)

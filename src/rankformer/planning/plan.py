@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.models.base import Model
 from rankformer.models.trained import TrainedModel
 from rankformer.planning.machine import memory_now, memory_of_machine, peak_memory

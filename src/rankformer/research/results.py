@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.evaluation.validator import make_validator
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import spmm

@@ -191,15 +191,23 @@ def is_checkpoint(folder: Path) -> bool:
     return all(_OURS.fullmatch(path.name) and path.name.startswith(".") for path in folder.iterdir())
 
 
-def check_identity(path: Path, wanted: dict[str, Any], found: dict[str, Any]) -> None:
-    """Refuse to continue a run whose identity, found in the file `path`, is not the wanted one."""
+def check_identity(
+    path: Path,
+    wanted: dict[str, Any],
+    found: dict[str, Any],
+    problem: str = "belongs to another run",
+    advice: str = "resume with the same, or choose another folder",
+) -> None:
+    """Refuse to continue a run or search whose identity, found in the file `path`, is not the wanted one."""
     wanted = json.loads(json.dumps(wanted))  # compared as JSON, since that is what a tuple becomes on disk
     for key in {**wanted, **found}:
-        if wanted.get(key) != found.get(key):
-            raise RunFolderError(
-                f"{path} belongs to another run: its {key} is {_short(found.get(key))}, "
-                f"this one's is {_short(wanted.get(key))}; resume with the same, or choose another folder"
-            )
+        theirs, ours = found.get(key), wanted.get(key)
+        if theirs == ours:
+            continue
+        if isinstance(theirs, dict) and isinstance(ours, dict):  # of which only what differs is shown
+            names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+            theirs, ours = ({name: each[name] for name in names if name in each} for each in (theirs, ours))
+        raise RunFolderError(f"{path} {problem}: its {key} is {_short(theirs)}, this one's is {_short(ours)}; {advice}")
 
 
 def checkpoint_epoch(folder: Path) -> int | None:

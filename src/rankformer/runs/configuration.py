@@ -51,15 +51,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def write_configuration(
     path: Path, model: str, settings: Mapping[str, Any], *, seed: int | None = None, comment: str = ""
 ) -> None:
-    """Write a configuration file, atomically, that `read_configuration` gives back.
-
-    Args:
-        path: of the file.
-        model: name of the method.
-        settings: its hyperparameters.
-        seed: left out when None.
-        comment: lines of text to put at the top.
-    """
+    """Write a configuration file, atomically, that `read_configuration` gives back, below lines of comment."""
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     lines.append(f"model = {toml_value(model)}")
     lines += [] if seed is None else [f"seed = {seed}"]

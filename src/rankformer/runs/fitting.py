@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
 from rankformer.data.items import Items
+from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, IgnoredWeightsWarning, RunFolderError
 from rankformer.evaluation.evaluator import item_counts, ranks_of
 from rankformer.evaluation.metrics import parse_metrics

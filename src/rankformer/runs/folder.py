@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from rankformer.data.interactions import Parts
+from rankformer.data.parts import Parts
 from rankformer.errors import RunFolderError
 from rankformer.files import LOCK, locked
 from rankformer.runs.checkpoint import CHECKPOINT, REFIT, check_identity, checkpoint_epoch

@@ -79,7 +79,7 @@ class DataEntry(BaseModel, strict=True, extra="allow"):
     """What the manifest says of the data."""
 
     __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_bounded)]]
-    source: SourceEntry = Field(default_factory=SourceEntry.model_construct)
+    source: SourceEntry | _Text | None = None  # a run that was saved by hand may say it in a word
     fingerprint: _Text = ""
 
 

@@ -102,11 +102,7 @@ def fit_progress(
 ) -> Iterator[OnEvent | None]:
     """Yield what a fit calls with each event: `on_event`, and a display in a terminal or a notebook.
 
-    Args:
-        settings: of the model.
-        validates: whether there is a validation part.
-        verbose: whether to show progress; None shows it where someone is watching, unless `on_event` follows already.
-        on_event: the caller's own function.
+    Without a word on `verbose` progress is shown where someone is watching, unless `on_event` follows already.
     """
     if verbose is False or (verbose is None and on_event is not None):
         yield on_event

@@ -18,11 +18,10 @@ place of those outside, where they are moved next, the manifest last. A folder w
 Loading verifies every checksum, shape and index range before use.
 """
 
-import base64
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,25 +29,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load as load_tensors
-from safetensors.torch import load_file
-from safetensors.torch import save as tensors_to_bytes
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from rankformer.data.id_map import IdMap
-from rankformer.data.interactions import Block, Interactions, Parts
-from rankformer.data.items import Items
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.errors import DataError, RunFolderError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
-from rankformer.files import atomic_path, locked, sha256_of, sync_folder, write_bytes_atomic
-from rankformer.graph.collectives import ALONE, Ranks
+from rankformer.files import locked, sha256_of, sync_folder, write_bytes_atomic
+from rankformer.graph.collectives import Ranks
 from rankformer.runs.checkpoint import CHECKPOINT, is_checkpoint, remove_checkpoint
 from rankformer.runs.checksums import checksummed_json
 from rankformer.runs.legacy import upgrade_tensor_name
@@ -65,16 +58,12 @@ from rankformer.runs.manifest import (
 )
 from rankformer.runs.model_card import remove_card
 from rankformer.runs.ownership import TRAINING, check_ours, put_in_place, remove_files, sweep
+from rankformer.runs.stored_items import cold_items_of, flags_of, item_columns, items_of
+from rankformer.runs.tables import read_table, read_tensors, write_table, write_tensors
 from rankformer.runs.training_log import LOG, read_log
-from rankformer.scoring.base import MOST
-from rankformer.scoring.cold_items import ColdItems
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.stored import SCORERS, restore_scorer
 
-_ALWAYS_READ = 2**28  # bytes that a table may have, however small its file is
-_MAPPED_BYTES = 2**31  # larger files of tensors are mapped into memory, not read
-_EXPANSION = 1000  # times that a larger one may be larger than its file
-_ATTRIBUTE = "attribute."  # what the names of attributes begin with in items.parquet
 _SAID = ("model", "settings", "seed", "versions", "data", "metrics", "protocol")  # in the manifest, as they are
 
 
@@ -96,6 +85,12 @@ class Run:
     lists: NDArray[np.int64] | None = None  # (U, K) what was evaluated: item indices for each user of the test part
     refit: dict[str, Any] | None = None  # what it was refitted on; metrics are then of the model before that
     update: dict[str, Any] | None = None  # what it was updated from and by; it has then no metrics of its own
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """How its data was read, as far as the run says."""
+        said = self.data.get("source")
+        return said if isinstance(said, dict) else {} if said is None else {"source": said}
 
     @property
     def parts(self) -> Parts:
@@ -180,17 +175,17 @@ def _write_files(folder: Path, run: Run, ranks: Ranks) -> None:
     """
     recommender = run.recommender
     tensors = recommender.scorer.tensors() | {f"network.{name}": value for name, value in run.parameters.items()}
-    _write_tensors(folder / TENSORS, tensors, recommender.history.block, ranks)
-    _write_table(folder / "users.parquet", {"id": recommender.user_ids.ids}, ranks)
+    write_tensors(folder / TENSORS, tensors, recommender.history.block, ranks)
+    write_table(folder / "users.parquet", {"id": recommender.user_ids.ids}, ranks)
     known = _history_columns(recommender, ranks)
     fitted = len(recommender.history)
-    _write_table(folder / "history.parquet", known, ranks, [slice(0, fitted), slice(fitted, None)])
+    write_table(folder / "history.parquet", known, ranks, [slice(0, fitted), slice(fitted, None)])
     if ranks.rank:
         return
-    _write_table(folder / "items.parquet", _item_columns(recommender))
+    write_table(folder / "items.parquet", item_columns(recommender))
     if run.lists is not None:
         flat = pa.array(run.lists.astype(np.int32).ravel())
-        _write_table(folder / EVALUATION, {"items": pa.FixedSizeListArray.from_arrays(flat, run.lists.shape[1])})
+        write_table(folder / EVALUATION, {"items": pa.FixedSizeListArray.from_arrays(flat, run.lists.shape[1])})
     files = FILES if run.lists is None else (*FILES, EVALUATION)
     lines = "".join(json.dumps(event) + "\n" for event in run.log)
     write_bytes_atomic(folder / "log.jsonl", lines.encode())
@@ -223,20 +218,20 @@ def load_run(folder: Path) -> Run:
         _verify(located(folder, name), manifest["files"].get(name))
     with _reading(located(folder, TENSORS)) as path:
         # Memory-mapped: what is not read of a large table is not in memory.
-        tensors = {upgrade_tensor_name(name): value for name, value in _stored_tensors(path).items()}
+        tensors = {upgrade_tensor_name(name): value for name, value in read_tensors(path).items()}
     with _reading(located(folder, "users.parquet")) as path:
-        user_ids = IdMap(_read_table(path)["id"].combine_chunks())
+        user_ids = IdMap(read_table(path)["id"].combine_chunks())
     with _reading(located(folder, "items.parquet")) as path:
-        item_table = _read_table(path)
-        items = _items_of(item_table)
-        is_new = _flags(item_table, "new")
+        item_table = read_table(path)
+        items = items_of(item_table)
+        is_new = flags_of(item_table, "new")
         known = len(items) - int(is_new.sum())
         if is_new[:known].any():
             raise DataError("items without an index of their own must come last")
         item_ids = items.ids if known == len(items) else IdMap(items.ids.ids.slice(0, known))
         titles = None if items.titles is None else items.titles.slice(0, known)
     with _reading(located(folder, "history.parquet")) as path:
-        pairs_table = _read_table(path)
+        pairs_table = read_table(path)
         indices = [pairs_table[name].combine_chunks() for name in ("user", "item")]
         if not all(pa.types.is_integer(column.type) for column in indices):
             raise DataError("indices must be integers")
@@ -262,7 +257,7 @@ def load_run(folder: Path) -> Run:
                 raise DataError(f"the parameter {name} holds a number that is not finite")
     if items.attributes.num_columns or known < len(items):
         with _reading(located(folder, "items.parquet")):
-            recommender = replace(recommender, items=items, cold_items=_cold_of(item_table, known))
+            recommender = replace(recommender, items=items, cold_items=cold_items_of(item_table, known))
     lists = None
     if has_lists:
         with _reading(located(folder, EVALUATION)) as path:
@@ -308,7 +303,7 @@ def _checked(columns: dict[str, NDArray[Any]], name: str, kind: type, bound: int
 
 def _read_lists(path: Path, num_items: int) -> NDArray[np.int64]:
     """Return the evaluated lists (U, K), item indices or -1."""
-    column = _read_table(path)["items"].combine_chunks()
+    column = read_table(path)["items"].combine_chunks()
     is_matrix = pa.types.is_fixed_size_list(column.type) and pa.types.is_integer(column.type.value_type)
     if not is_matrix or column.null_count or column.flatten().null_count:
         raise DataError(f"lists must be integers, as many in each; found {column.type}")
@@ -341,15 +336,6 @@ def _reading(path: Path) -> Iterator[Path]:
         raise RunFolderError(f"{path} does not hold what a run needs: {reason}") from error
 
 
-def _titles_of(items: pa.Table) -> pa.Array | None:
-    if "title" not in items.column_names:
-        return None
-    titles = items["title"].combine_chunks()
-    if not (pa.types.is_string(titles.type) or pa.types.is_large_string(titles.type)):
-        raise DataError(f"titles must be strings; found {titles.type}")
-    return titles
-
-
 def _weights_of(history: pa.Table) -> NDArray[np.float32] | None:
     if "weight" not in history.column_names:
         return None
@@ -359,168 +345,3 @@ def _weights_of(history: pa.Table) -> NDArray[np.float32] | None:
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise DataError("weights must be finite numbers above 0")
     return weights
-
-
-def _item_columns(recommender: Recommender) -> dict[str, pa.Array]:
-    """Return the columns of items.parquet."""
-    columns, known = {"id": recommender.catalogue.ids}, len(recommender.item_ids)
-    if recommender.titles is not None:
-        columns["title"] = recommender.titles
-    if recommender.items is not None:
-        columns |= {f"{_ATTRIBUTE}{name}": values for name, values in recommender.items.columns.items()}
-    if len(recommender.catalogue) > known:
-        columns["new"] = pa.array(np.arange(len(recommender.catalogue)) >= known)
-    cold = recommender.cold_items
-    if cold is not None:
-        counts = np.zeros(len(recommender.catalogue), dtype=np.int32)
-        counts[cold.items] = np.diff(cold.weights.indptr)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-        columns["cold"] = pa.array(recommender.is_cold)
-        for name, values in (("neighbours", cold.weights.indices), ("weights", cold.weights.data)):
-            columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
-    return columns
-
-
-def _items_of(table: pa.Table) -> Items:
-    """Return the items in items.parquet."""
-    names = [name for name in table.column_names if name.startswith(_ATTRIBUTE)]
-    attributes = pa.table({name.removeprefix(_ATTRIBUTE): _attribute(table, name) for name in names})
-    return Items(IdMap(table["id"].combine_chunks()), attributes, _titles_of(table))
-
-
-def _attribute(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column of attributes, of a type that `Items` has, times within the calendar."""
-    column, types = table[name], pa.types
-    kind = column.type
-    if types.is_date(kind) or types.is_timestamp(kind):
-        times = column.cast(pa.timestamp("us", kind.tz), safe=False) if getattr(kind, "unit", "") == "ns" else column
-        pc.min_max(times).as_py()
-        return column
-    single = kind.value_type if types.is_list(kind) else kind
-    known = (types.is_boolean, types.is_integer, types.is_floating, types.is_string, types.is_large_string)
-    if not any(is_of(single) for is_of in known):
-        raise DataError(f"{name[:80]} has type {str(kind)[:80]}; attributes are booleans, numbers, strings or dates")
-    return column
-
-
-def _flags(table: pa.Table, name: str) -> NDArray[np.bool_]:
-    """Return a column of booleans without gaps; one that is missing is all false."""
-    if name not in table.column_names:
-        return np.zeros(len(table), dtype=np.bool_)
-    if not pa.types.is_boolean(table[name].type) or table[name].null_count:
-        raise DataError(f"{name} must be true or false for every item; found {table[name].type}")
-    flags: NDArray[np.bool_] = table[name].to_numpy()
-    return flags
-
-
-def _cold_of(table: pa.Table, known: int) -> ColdItems | None:
-    """Return how cold items are scored, every index checked."""
-    if "cold" not in table.column_names:
-        return None
-    items = np.flatnonzero(_flags(table, "cold"))
-    lists = [table[name].combine_chunks() for name in ("neighbours", "weights")]
-    for column, holds in zip(lists, (pa.types.is_integer, pa.types.is_floating), strict=True):
-        if not (pa.types.is_list(column.type) and holds(column.type.value_type)) or column.flatten().null_count:
-            raise DataError(f"neighbours and weights of cold items must be lists of numbers; found {column.type}")
-    counts = [pc.list_value_length(each).to_numpy(zero_copy_only=False) for each in lists]
-    neighbours, weights = (pc.list_flatten(each).to_numpy(zero_copy_only=False) for each in lists)
-    if not np.array_equal(*counts) or counts[0].sum() != counts[0][items].sum():
-        raise DataError("neighbours and weights of cold items do not match")
-    if len(neighbours) and not (neighbours.min() >= 0 and neighbours.max() < known):
-        raise DataError(f"neighbours of cold items must lie in 0..{known - 1}")
-    if not (np.abs(weights) <= MOST).all():
-        raise DataError(f"weights of cold items must be numbers of at most {MOST:g}")
-    offsets = np.concatenate([[0], np.cumsum(counts[0][items])])
-    return ColdItems(items, csr_array((weights.astype(np.float32), neighbours, offsets), shape=(len(items), known)))
-
-
-def _read_table(path: Path) -> pa.Table:
-    """Return a table with the column types it was written with; Parquet alone turns seconds into milliseconds."""
-    found = pq.read_metadata(path)
-    groups = [found.row_group(number) for number in range(found.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(found.num_columns)]
-    lengths = [_list_length(field) for field in pq.read_schema(path)]
-    values = max(sum(chunk.num_values for chunk in chunks), found.num_rows * sum(lengths))
-    size = max(sum(group.total_byte_size for group in groups), 8 * values)
-    if size > max(_ALWAYS_READ, _EXPANSION * path.stat().st_size):
-        raise DataError(f"{found.num_rows:,} rows ({size:,} bytes) in a file of {path.stat().st_size:,} bytes")
-    table, metadata = pq.read_table(path), found.metadata or {}
-    if b"ARROW:schema" in metadata:
-        table = table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
-    table.validate(full=True)  # strings are UTF-8, offsets inside their buffers
-    return table
-
-
-def _list_length(field: pa.Field) -> int:
-    """Return how many values each row of a column has, null or not; 1 where lists differ in length."""
-    kind, is_fixed = field.type, pa.types.is_fixed_size_list(field.type)
-    is_list = is_fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if pa.types.is_nested(kind) and not (is_list and not pa.types.is_nested(kind.value_type)):
-        raise DataError(f"the column {field.name[:80]!r} has type {str(kind)[:80]}")
-    return kind.list_size if is_fixed else 1
-
-
-def _write_table(
-    target: Path, columns: dict[str, pa.Array], ranks: Ranks = ALONE, groups: Sequence[slice] = (slice(None),)
-) -> None:
-    """Write a table; of several ranks the first writes the rows of all, one after another in each group of rows."""
-    table = pa.table(columns)
-    if ranks.alone:
-        with atomic_path(target) as path:
-            pq.write_table(table, path)
-        return
-    with nullcontext() if ranks.rank else atomic_path(target) as path, ExitStack() as stack:
-        writer = None if path is None else stack.enter_context(pq.ParquetWriter(path, table.schema))
-        for group in groups:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as stream:
-                stream.write_table(table[group])
-            for part in ranks.in_turn(np.frombuffer(sink.getvalue(), np.uint8)):
-                if writer is not None:
-                    writer.write_table(pa.ipc.open_stream(pa.py_buffer(part)).read_all())
-
-
-def _write_tensors(target: Path, tensors: dict[str, Tensor], block: Block | None, ranks: Ranks) -> None:
-    """Write tensors to one safetensors file; of several ranks each writes its users' rows, the first all other rows.
-
-    The tensors `users` and `table` have a row for every user, and `table` then one for every item.
-    """
-    stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    if block is None:
-        write_bytes_atomic(target, tensors_to_bytes(stored))
-        return
-    types = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
-    header, places, end = dict[str, Any](), dict[str, int](), 0
-    for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
-        value, others = stored[name], block.num_users - block.own_users if _by_user(name) else 0
-        size = value.nbytes + others * value[:1].nbytes
-        header[name] = {"dtype": types[value.dtype], "shape": [len(value) + others, *value.shape[1:]]}
-        header[name]["data_offsets"] = [end, end + size]
-        places[name], end = end, end + size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with ranks.together():
-        if ranks.rank == 0:
-            with open(target, "wb") as file:
-                file.write(len(text).to_bytes(8, "little") + text)
-                file.truncate(8 + len(text) + end)
-    with ranks.together(), open(target, "r+b") as file:
-        for name, value in stored.items():
-            start, row = 8 + len(text) + places[name], value[:1].nbytes
-            if _by_user(name):
-                file.seek(start + block.first_user * row)
-                file.write(value[: block.own_users].numpy().tobytes())
-            if ranks.rank == 0:
-                file.seek(start + (block.num_users * row if _by_user(name) else 0))
-                file.write(value[block.own_users if _by_user(name) else 0 :].numpy().tobytes())
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _stored_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file: in memory, aligned as when they were computed; those of a large file mapped."""
-    return load_file(path) if path.stat().st_size > _MAPPED_BYTES else load_tensors(path.read_bytes())
-
-
-def _by_user(name: str) -> bool:
-    return name.rpartition(".")[2] in ("users", "table")

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
 from rankformer.data.items import Items
+from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate, ranks_of

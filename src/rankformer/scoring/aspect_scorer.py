@@ -30,7 +30,7 @@ from rankformer.scoring.histories import Histories
 _ENTRIES_AT_ONCE = 2**18  # of an (A, b, block) array
 
 
-class Parts(NamedTuple):
+class AspectTensors(NamedTuple):
     """The tensors of a scorer."""
 
     users: Tensor  # (A, n, d) mean latents
@@ -63,7 +63,7 @@ class AspectScorer(Scorer):
 
     kind: ClassVar[str] = "aspects"
     can_fold_in = can_compare_items = True
-    parts: Parts  # the tensors
+    parts: AspectTensors  # the tensors
     activation: str = "tanh"  # of encoder and decoders, a name in `ACTIVATIONS`
     bounded: bool = True  # whether the link is the sigmoid
     by_root: bool = False  # whether the encoder divides by the root of the history's size
@@ -107,7 +107,7 @@ class AspectScorer(Scorer):
         return Embeddings(vectors[:0], vectors).similarities(item)
 
     def cpu(self) -> "AspectScorer":
-        return replace(self, parts=Parts(*(part.detach().cpu() for part in self.parts)))
+        return replace(self, parts=AspectTensors(*(part.detach().cpu() for part in self.parts)))
 
     def tensors(self) -> dict[str, Tensor]:
         return self.parts._asdict()
@@ -123,7 +123,7 @@ class AspectScorer(Scorer):
         by_root = metadata.get("by_root", False)  # runs of before there was a choice do not say it
         if activation not in ACTIVATIONS or not isinstance(bounded, bool) or not isinstance(by_root, bool):
             raise DataError(f"its scorer must say its link, and an activation among {', '.join(ACTIVATIONS)}")
-        parts = Parts(*(tensors[name] for name in Parts._fields))
+        parts = AspectTensors(*(tensors[name] for name in AspectTensors._fields))
         for name, shape in parts.shapes().items():
             check_tensor(getattr(parts, name), name, shape)
         found, expected = (parts.users.shape[1], parts.items.shape[1]), (history.num_users, history.num_items)

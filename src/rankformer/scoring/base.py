@@ -48,6 +48,35 @@ class ScoreMatrix(ABC):
         return None
 
 
+class GivenScores(ScoreMatrix):
+    """Scores that are there already: the rows of a (b, m) tensor."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    @property
+    def num_items(self) -> int:
+        return self.values.shape[1]
+
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
+        del out
+        return self.values[users]
+
+
+class SomeRows(ScoreMatrix):
+    """The scores of some rows of another matrix, in their order."""
+
+    def __init__(self, matrix: ScoreMatrix, rows: Tensor) -> None:
+        self.matrix, self.rows = matrix, rows
+
+    @property
+    def num_items(self) -> int:
+        return self.matrix.num_items
+
+    def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
+        return self.matrix.scores(self.rows[users], out)
+
+
 class Contributions(NamedTuple):
     """One score as a sum: score = sum of the items' + the user's + the global contribution."""
 

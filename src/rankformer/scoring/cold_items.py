@@ -215,18 +215,16 @@ def _unit_rows(matrix: csr_array) -> csr_array:
 
 def _blocks(items: Items) -> Iterator[csr_array]:
     """Yield the blocks of features of all items."""
-    columns = dict(items.columns)
     if items.titles is not None:
         yield _bag(_words(items.titles), len(items))
-    for column in columns.values():
-        if pa.types.is_string(column.type):
+    for column in items.columns.values():
+        if pa.types.is_string(column.type) or pa.types.is_boolean(column.type):
             yield _bag(([] if value is None else [value] for value in column.to_pylist()), len(items))
+        if pa.types.is_string(column.type):
             yield _bag(_words(column), len(items))
         elif pa.types.is_list(column.type):
             yield _bag((value or [] for value in column.to_pylist()), len(items))
-        elif pa.types.is_boolean(column.type):
-            yield _bag(([] if value is None else [value] for value in column.to_pylist()), len(items))
-        else:
+        elif not pa.types.is_boolean(column.type):
             yield _angles(column)
 
 

@@ -2,20 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankformer.scoring.html import html_table
-
-
-class IndexedExplanation(NamedTuple):
-    """An explanation in item indices: `Explanation` has the meaning of each part."""
-
-    score: float
-    items: list[int]  # the distinct items of the history, the largest contribution first
-    contributions: list[float]  # of each of them
-    user_contribution: float
-    global_contribution: float
-    members: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)

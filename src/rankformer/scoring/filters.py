@@ -158,9 +158,9 @@ class _Parser:
         negated = self.take("not")
         if self.take("in"):
             self.expect("(")
-            found = self.equal_to(token, column)
+            found = self.compared(token, column, pc.equal)
             while self.take(","):
-                found = pc.or_kleene(found, self.equal_to(token, column))
+                found = pc.or_kleene(found, self.compared(token, column, pc.equal))
             self.expect(")")
         elif self.take("contains"):
             found = self.containing(token, column)
@@ -178,9 +178,6 @@ class _Parser:
             raise self.problem(f"{_shown(token.value)} is no boolean; expected a comparison after it")
         return pc.invert(found) if negated else found
 
-    def equal_to(self, name: _Token, column: pa.Array) -> pa.Array:
-        return self.compared(name, column, pc.equal)
-
     def compared(self, name: _Token, column: pa.Array, compare: Callable[..., pa.Array]) -> pa.Array:
         """Return the comparison of a column with the value that comes next."""
         kind, value = column.type, self.value()
@@ -194,16 +191,12 @@ class _Parser:
         expected = next((each for each, (is_kind, _) in fits.items() if is_kind), None)
         if expected is None:
             raise FilterError(f"where: {_shown(name.value)} is a list; ask whether it contains a value: contains 'x'")
-        if not fits[expected][1]:
-            self.at -= 1
-            raise self.problem(f"{_shown(name.value)} is compared with {expected}")
-        if expected.startswith("a date"):
-            try:
-                return compare(column, pa.scalar(value).cast(kind))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                self.at -= 1
-                raise self.problem(f"{_shown(name.value)} is compared with {expected}") from None
-        return compare(column, pa.scalar(value))
+        if fits[expected][1]:
+            with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a string that is not a date
+                scalar = pa.scalar(value)
+                return compare(column, scalar.cast(kind) if expected.startswith("a date") else scalar)
+        self.at -= 1
+        raise self.problem(f"{_shown(name.value)} is compared with {expected}")
 
     def containing(self, name: _Token, column: pa.Array) -> pa.Array:
         """Return whether lists hold the string that comes next, or strings have it within them."""

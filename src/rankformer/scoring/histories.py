@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rankformer.data.interactions import Interactions
+
 _ENTRIES_AT_ONCE = 1 << 16  # bounds the (entries, d) arrays that a batch of histories needs
 
 
@@ -66,3 +68,20 @@ class Histories(NamedTuple):
             weights = None if self.weights is None else self.weights[entries]
             yield Histories(self.users[entries] - first_user, self.items[entries], last_user - first_user, weights)
             first_user, first_entry = last_user, last_entry
+
+
+class RowsByUser(NamedTuple):
+    """The rows of a log grouped by user, otherwise in their order."""
+
+    order: NDArray[np.int64]  # (E,) row numbers
+    starts: NDArray[np.int64]  # (n + 1,) where each user's start
+
+    @classmethod
+    def of(cls, log: Interactions) -> "RowsByUser":
+        """Return the rows of a log."""
+        starts = np.concatenate([[0], np.cumsum(np.bincount(log.users, minlength=log.num_users))])
+        return cls(np.argsort(log.users, kind="stable"), starts)
+
+    def rows(self, user: int) -> NDArray[np.int64]:
+        """Return the rows of a user."""
+        return self.order[self.starts[user] : self.starts[user + 1]]

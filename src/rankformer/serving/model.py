@@ -20,7 +20,7 @@ from rankformer.runs.manifest import MANIFEST, located, read_manifest
 from rankformer.runs.saved import Run, load_run
 from rankformer.runs.training_log import blend_report
 from rankformer.scoring.histories import Histories
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 from rankformer.scoring.top_k import TopK
 from rankformer.serving.ids import IdIndex
 from rankformer.serving.recent import Added, RecentEvents
@@ -126,12 +126,11 @@ class ServedModel:
     def explain(self, item: int, user: int | None, history: Sequence[int] | None) -> dict[str, Any]:
         """Return the score of an item and its parts, for a user index or for a new user's history."""
         found = self.recommender.explain_index(item, user=user, history=history)
-        reasons = zip(found.items, found.contributions, strict=True)
         return {
             "user_id": None if user is None else self.users.values[user],
             **self.titled(item),
             "score": found.score,
-            "reasons": [{**self._named(reason), "contribution": value} for reason, value in reasons],
+            "reasons": [{**self._named(each.item_id), "contribution": each.contribution} for each in found.reasons],
             "own": found.user_contribution,
             "crowd": found.global_contribution,
             **({} if found.members is None else {"members": found.members}),
@@ -280,7 +279,7 @@ def load_served_model(path: Path, settings: ServiceSettings | None = None) -> Se
     model = ServedModel(replace(run, recommender=recommender), version, str(manifest.get("created", "")))
     if settings.journal is not None:
         reader = JournalReader(settings.journal, (run.update or {}).get("journal"))
-        weights = (run.data.get("source") or {}).get("event_weights")
+        weights = run.source.get("event_weights")
         model.recent = RecentEvents(reader, model.users, model.items, weights)
         model.recent.catch_up()
     return model.warm_up(*(() if settings.where is None else (settings.where,)))

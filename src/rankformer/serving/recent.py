@@ -9,7 +9,7 @@ from typing import Any
 
 from rankformer.data.journal import Event, JournalReader
 from rankformer.data.weights import OTHER
-from rankformer.serving.errors import ApiError, invalid, shortened
+from rankformer.serving.errors import invalid, shortened
 from rankformer.serving.ids import IdIndex
 from rankformer.serving.schemas import EventEntry
 
@@ -118,8 +118,3 @@ def _microseconds(text: str | None, where: str) -> int:
     if moment > now + _CLOCKS_DIFFER:
         raise invalid(f"{where}.time: it lies in the future")
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def no_journal() -> ApiError:
-    """Return the error of a service that takes no events."""
-    return ApiError(501, "not_supported", "the service was started without --journal and takes no events")

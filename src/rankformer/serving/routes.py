@@ -35,7 +35,6 @@ from rankformer.serving.errors import (
 from rankformer.serving.middleware import unescaped
 from rankformer.serving.model import ServedModel
 from rankformer.serving.page import page_response
-from rankformer.serving.recent import no_journal
 from rankformer.serving.service import Service
 
 _MAX_QUERY_FIELDS = 4096
@@ -255,7 +254,7 @@ async def events(service: Service, body: schemas.EventsRequest) -> Document:
     """
     model = service.model
     if model.recent is None:
-        raise no_journal()
+        raise ApiError(501, "not_supported", "the service was started without --journal and takes no events")
     records = await service.run(model.recent.records, body.events)
     return {"accepted": await service.events.submit(None, records), "model_version": model.version}
 

@@ -12,11 +12,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from rankformer.data.journal import Event, JournalFullError, JournalWriter
 from rankformer.errors import ConfigError
 from rankformer.scoring.filters import parse_rule
-from rankformer.scoring.recommender import RankingOptions
+from rankformer.scoring.options import RankingOptions
 from rankformer.serving.batching import BatchQueue
 from rankformer.serving.errors import ApiError, invalid, unknown
 from rankformer.serving.model import Entry, ServedModel, load_served_model
-from rankformer.serving.recent import no_journal
 from rankformer.serving.schemas import RankingBody, SimilarQuery
 from rankformer.serving.settings import ServiceSettings
 
@@ -134,16 +133,17 @@ class Service:
     @property
     def model(self) -> ServedModel:
         """The model that answers now; take it once per request."""
-        if self.current is None:
-            raise self.rejected(503, "starting", "the model is still being loaded")
-        return self.current
+        return self._loaded(self.current)
 
     @property
     def compared_model(self) -> ServedModel:
         """The model that it is compared with; loaded with the other."""
-        if self.compared is None:
+        return self._loaded(self.compared)
+
+    def _loaded(self, model: ServedModel | None) -> ServedModel:
+        if model is None:
             raise self.rejected(503, "starting", "the model is still being loaded")
-        return self.compared
+        return model
 
     def load_soon(self) -> None:
         """Load in the background what the path holds now."""
@@ -175,8 +175,7 @@ class Service:
 
     def _append(self, _: None, batches: Sequence[Sequence[Event]]) -> list[int]:
         """Append the events of several requests to the journal; they are on disk when this returns."""
-        if self.journal is None:
-            raise no_journal()
+        assert self.journal is not None  # or the model would have no recent events, and none are taken
         try:
             self.journal.append([event for events in batches for event in events])
         except JournalFullError as error:

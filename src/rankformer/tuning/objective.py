@@ -17,7 +17,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from rankformer.data.interactions import Interactions, Parts
+from rankformer.data.interactions import Interactions
+from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, DataError, RunFolderError, TrainingError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.base import Model

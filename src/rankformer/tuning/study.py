@@ -9,7 +9,6 @@ continues from its last checkpoint. A search of other data, another model, space
 """
 
 import fcntl
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from rankformer.errors import RunFolderError
 from rankformer.evaluation.protocol import installed_versions
 from rankformer.files import write_bytes_atomic
 from rankformer.models.quick_search import quick_search
+from rankformer.runs.checkpoint import check_identity
 from rankformer.runs.checksums import checksummed_json, read_checksummed_json
 from rankformer.tuning.objective import RUNNING, Objective, TimeIsUp, Trial
 from rankformer.tuning.space import Space, to_json
@@ -101,7 +101,8 @@ class Study:
         content = read_checksummed_json(self.path)
         if content.get("format") != FORMAT or not isinstance(content.get("trials"), list):
             raise RunFolderError(f"{self.path} is not a search that this version can read; choose another --out")
-        self._check_identity(content.get("identity", {}))
+        words = "is another search", "use the same as before, or another --out"
+        check_identity(self.path, self.identity(), content.get("identity", {}), *words)
         try:
             self.trials[:] = map(Trial.from_json, content["trials"])
             if [trial.number for trial in self.trials] != list(range(len(self.trials))):
@@ -180,21 +181,6 @@ class Study:
             "trials": [trial.to_json() for trial in self.trials],
         }
         write_bytes_atomic(self.path, checksummed_json(content))
-
-    def _check_identity(self, found: dict[str, Any]) -> None:
-        wanted = json.loads(json.dumps(self.identity()))  # as it is read back from disk
-        for key in {**wanted, **found}:
-            theirs, ours = found.get(key), wanted.get(key)
-            if theirs == ours:
-                continue
-            if isinstance(theirs, dict) and isinstance(ours, dict):
-                keys = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-                theirs, ours = ({name: each[name] for name in keys if name in each} for each in (theirs, ours))
-            shown, wished = (f"{text[:77]}..." if len(text) > 80 else text for text in map(json.dumps, (theirs, ours)))
-            raise RunFolderError(
-                f"{self.path} is another search: its {key} is {shown}, this one's is {wished}; "
-                "use the same as before, or another --out"
-            )
 
 
 @contextmanager

@@ -12,10 +12,12 @@ an id column becomes int64 only if every value is written exactly as its integer
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rankformer.data.readers import delimited, lines, typed
-from rankformer.data.readers.base import PACKED, InputFile, RawTable, ReadOptions
+from rankformer.data.readers.base import DEFAULTS, RawTable
+from rankformer.data.readers.input_file import PACKED, InputFile
+from rankformer.data.readers.options import ReadOptions
 from rankformer.errors import ConfigError, DataError
 
 
@@ -25,64 +27,47 @@ class Reader(NamedTuple):
     Attributes:
         name: what `format=` calls it.
         suffixes: file name extensions that imply it, in lower case.
-        read: given a file and the columns that the caller named (None: all), returns the table.
-        stream: the same in tables of bounded size one after another; None where the format can only be read whole.
+        tables: given a file, the columns that the caller named (None: all) and whether to read it whole, yields its
+            table, or tables of bounded size one after another where the format can be read in pieces.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[InputFile, Collection[str] | None], RawTable]
-    stream: Callable[[InputFile, Collection[str] | None], Iterator[RawTable]] | None = None
+    tables: Callable[[InputFile, Collection[str] | None, bool], Iterator[RawTable]]
 
 
-_RECBOLE: dict[str, Any] = {"delimiter": "\t", "typed": True}
 _ALL = (
-    Reader("csv", (".csv",), partial(delimited.read, delimiter=","), partial(delimited.tables, delimiter=",")),
-    Reader("tsv", (".tsv",), partial(delimited.read, delimiter="\t"), partial(delimited.tables, delimiter="\t")),
-    Reader("inter", (".inter",), partial(delimited.read, **_RECBOLE), partial(delimited.tables, **_RECBOLE)),
-    Reader("parquet", (".parquet", ".pq"), typed.read_parquet, typed.parquet_tables),
-    Reader("jsonl", (".jsonl", ".ndjson", ".json"), typed.read_jsonl),
-    Reader("txt", (".txt",), partial(lines.read, parse=lines.parse_txt)),
-    Reader("pairs", (), partial(lines.read, parse=lines.parse_pairs)),
-    Reader("adjacency", (), partial(lines.read, parse=lines.parse_adjacency)),
+    Reader("csv", (".csv",), partial(delimited.tables, delimiter=",")),
+    Reader("tsv", (".tsv",), partial(delimited.tables, delimiter="\t")),
+    Reader("inter", (".inter",), partial(delimited.tables, delimiter="\t", typed=True)),
+    Reader("parquet", (".parquet", ".pq"), typed.parquet_tables),
+    Reader("jsonl", (".jsonl", ".ndjson", ".json"), typed.jsonl_tables),
+    Reader("txt", (".txt",), partial(lines.tables, parse=lines.parse_txt)),
+    Reader("pairs", (), partial(lines.tables, parse=lines.parse_pairs)),
+    Reader("adjacency", (), partial(lines.tables, parse=lines.parse_adjacency)),
 )
 READERS = {reader.name: reader for reader in _ALL}
 READER_OF_SUFFIX = {suffix: reader for reader in _ALL for suffix in reader.suffixes}
 
 
 def read_table(
-    path: Path,
-    format: str | None = None,
-    named: Collection[str] | None = (),
-    header: bool | None = None,
-    options: ReadOptions | None = None,
-    label: str = "",
+    path: Path, named: Collection[str] | None = (), options: ReadOptions = DEFAULTS, label: str = ""
 ) -> RawTable:
     """Return the table in a file.
 
     Args:
         path: of the file.
-        format: a key of `READERS`; without one the options or the extension decide.
         named: columns to read besides those with known names; None reads every column.
-        header: whether the first line names the columns; None leaves it to the options.
-        options: how to read it.
+        options: how to read it; without a format the extension decides.
         label: what to call the file in an error, if not by its name.
     """
-    options = options or ReadOptions()
-    if header is not None:
-        options = options.model_copy(update={"header": header})
-    return next(read_tables(path, format, named, options, label, whole=True))
+    return next(read_tables(path, named, options, label, whole=True))
 
 
 def read_tables(
-    path: Path,
-    format: str | None,
-    named: Collection[str] | None,
-    options: ReadOptions,
-    label: str = "",
-    whole: bool = False,
+    path: Path, named: Collection[str] | None, options: ReadOptions, label: str = "", *, whole: bool
 ) -> Iterator[RawTable]:
-    """Yield what `read_table` returns in tables of bounded size, where the format can; else, or if asked, `whole`."""
+    """Yield what `read_table` returns: `whole`, or in tables of bounded size where the format can be read in pieces."""
     if path.is_dir():
         raise DataError(f"{path} is a folder; expected a file (a folder of train/valid/test files is a DataSource)")
     if not path.exists():
@@ -92,9 +77,8 @@ def read_tables(
         raise DataError(f"{file.name} is not a regular file; pipe it in and read it with - in place of the path")
     if path.stat().st_size == 0:
         raise DataError(f"{file.name} is empty; expected one interaction per line or row")
-    format = format or options.format
     try:
-        reader = reader_by_suffix(path) if format is None else reader_by_name(format)
+        reader = reader_by_suffix(path) if options.format is None else reader_by_name(options.format)
         if reader is None and file.packing == ".zip":
             reader = reader_by_suffix(Path(file.member))
         if reader is None:
@@ -104,10 +88,7 @@ def read_tables(
             )
         if reader.name == "parquet" and file.packing:
             raise DataError(f"{file.name} is a packed Parquet file; unpack it first")
-        if whole or reader.stream is None:
-            yield reader.read(file, named)
-        else:
-            yield from reader.stream(file, named)
+        yield from reader.tables(file, named, whole)
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
 

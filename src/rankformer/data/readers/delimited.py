@@ -12,17 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from rankformer.data.readers.base import (
-    BLOCK_BYTES,
-    ENCODED,
-    KNOWN_NAMES,
-    BadRows,
-    InputFile,
-    RawTable,
-    clip,
-    is_needed,
-    with_unread,
-)
+from rankformer.data.readers.base import BLOCK_BYTES, ENCODED, BadRows, RawTable, clip, is_needed, with_unread
+from rankformer.data.readers.input_file import InputFile
+from rankformer.data.readers.options import KNOWN_NAMES
 from rankformer.errors import DataError
 
 Records = Callable[..., Iterator[tuple[int, list[str]]]]
@@ -32,15 +24,13 @@ _NUMBERS = {*KNOWN_NAMES["time"], *KNOWN_NAMES["weight"]}
 UNIT_SEPARATOR = "\x1f"  # stands in for a delimiter that the parser cannot take
 
 
-def read(file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False) -> RawTable:
-    """Return every column as strings; `typed` is RecBole's, whose header says `name:type` and whose quotes are text."""
-    return next(tables(file, named, delimiter=delimiter, typed=typed, whole=True))
-
-
 def tables(
-    file: InputFile, named: Collection[str] | None, *, delimiter: str, typed: bool = False, whole: bool = False
+    file: InputFile, named: Collection[str] | None, whole: bool, *, delimiter: str, typed: bool = False
 ) -> Iterator[RawTable]:
-    """Yield what `read` returns in tables of a few megabytes each, which share their `bad`; or as a `whole`."""
+    """Yield every column as strings, `whole` or in tables of a few megabytes each, which share their `bad`.
+
+    `typed` is RecBole's form, whose header says `name:type` and whose quotes are text.
+    """
     delimiter = file.options.delimiter or (delimiter if typed else _detect_delimiter(file, delimiter))
     replaced = _replaced(delimiter)
     quoted = not typed and not replaced

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankformer.data.readers import READERS, read_table, reader_by_suffix
-from rankformer.data.readers.base import InputFile, RawTable, ReadOptions
+from rankformer.data.readers.base import RawTable
+from rankformer.data.readers.input_file import InputFile
+from rankformer.data.readers.options import ReadOptions
 from rankformer.errors import ConfigError, DataError
 
 Names = Mapping[str, tuple[str, ...]]
@@ -130,7 +132,7 @@ def read_layout(
     chosen = {**layout.options, **options.model_dump(exclude_defaults=True), "format": layout.options["format"]}
     if layout.name == "amazon" and layout.options["format"] == "csv":
         chosen.setdefault("header", bool(set(_first_cells(path)) & set(every)))
-    raw = read_table(path, None, [*every, *named], None, options.replace(**chosen, bad_rows=options.bad_rows))
+    raw = read_table(path, [*every, *named], options.replace(**chosen, bad_rows=options.bad_rows))
     names = _existing(raw, layout.names)
     if layout.name == "amazon" and not raw.has_header:
         names |= _amazon_ids(raw)
@@ -162,14 +164,14 @@ def _existing(raw: RawTable, names: Names) -> dict[str, str]:
 def _with_titles(raw: RawTable, names: Mapping[str, str], layout: Layout, path: Path) -> RawTable:
     """Return the table with a column of the titles that another file has for its items."""
     every = [name for alternatives in layout.title_names.values() for name in alternatives]
-    titles = read_table(path, None, every, None, ReadOptions(**layout.title_options, on_bad_row="skip"))
+    titles = read_table(path, every, ReadOptions(**layout.title_options, on_bad_row="skip"))
     found = _existing(titles, layout.title_names)
     item = names.get("item", "item_id")
     if len(found) < 2 or item not in raw.table.column_names:
         return replace(raw, table=_set_column(raw.table, pa.nulls(raw.table.num_rows, pa.string())))
-    ids, texts = (titles.table[found[role]].cast(pa.string()).combine_chunks() for role in ("item", "title"))
+    ids, strings = (titles.table[found[role]].cast(pa.string()).combine_chunks() for role in ("item", "title"))
     items = raw.table[item].cast(pa.string())
-    return replace(raw, table=_set_column(raw.table, texts.take(pc.index_in(items, value_set=ids))))
+    return replace(raw, table=_set_column(raw.table, strings.take(pc.index_in(items, value_set=ids))))
 
 
 def _set_column(table: pa.Table, titles: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -6,7 +6,7 @@ txt        inferred from the lines: two tokens on each are pairs, ragged lines a
            tokens on every line could be either, so that has to be stated
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rankformer.data.readers.base import BLOCK_BYTES, SHOWN_BAD_ROWS, InputFile, RawTable, check_rows, clip
+from rankformer.data.readers.base import BLOCK_BYTES, SHOWN_BAD_ROWS, RawTable, check_rows, clip
+from rankformer.data.readers.input_file import InputFile
 from rankformer.errors import DataError
 
 PAIR_COLUMNS = ("user", "item", "weight", "time")
@@ -122,8 +123,11 @@ def parse_adjacency(lines: TokenLines) -> RawTable:
     return lines.table({"user": users, "item": tokens.filter(pa.array(is_item))}, lines.numbers[line_of_item])
 
 
-def read(file: InputFile, _named: Collection[str] | None, *, parse: Callable[..., RawTable]) -> RawTable:
-    """Return the table that `parse` (of those above) makes of the lines of a file."""
+def tables(
+    file: InputFile, named: Collection[str] | None, whole: bool, *, parse: Callable[[TokenLines], RawTable]
+) -> Iterator[RawTable]:
+    """Yield the table that `parse` (of those above) makes of the lines of a file, always as a whole."""
+    del named, whole
     blocks: list[pa.Array] = []
     rows = 0
     with file.open() as stream:
@@ -138,7 +142,7 @@ def read(file: InputFile, _named: Collection[str] | None, *, parse: Callable[...
         raise DataError(f"{file.name} holds only blank lines; expected `user item` on each line")
     tokens = tokens.filter(filled)
     sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
-    return parse(TokenLines(file, tokens, sizes, np.flatnonzero(filled.to_numpy()) + 1))
+    yield parse(TokenLines(file, tokens, sizes, np.flatnonzero(filled.to_numpy()) + 1))
 
 
 def _tokenize(block: str) -> pa.Array:

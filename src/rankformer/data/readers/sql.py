@@ -7,12 +7,11 @@
 What is secret in an address never leaves this module: `redact` takes it out of whatever is shown or stored.
 """
 
-import io
 import re
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from rankformer.data.readers.base import BLOCK_BYTES, ENCODED, RawTable, ReadOptions, clip, collect, is_needed
-from rankformer.errors import ConfigError, DataError
+from rankformer.data.readers.base import BLOCK_BYTES, ENCODED, RawTable, clip, collect, is_needed
+from rankformer.data.readers.input_file import as_stream
+from rankformer.data.readers.options import ReadOptions
+from rankformer.errors import ConfigError, DataError, UserError, extra_module
 
 _POSTGRES = ("postgresql://", "postgres://")
 _FILES = ("duckdb:", "sqlite:")
@@ -29,10 +30,6 @@ _OBJECTS = ("s3://", "gs://", "gcs://", "r2://", "az://", "azure://", "abfss://"
 _PASSWORD = re.compile(r"^(\w+://[^:/@?]*):(.*)@")  # greedy: a password may hold an @ that should have been escaped
 _PARAMETER = re.compile(r"([?&])([^=&]*(?:password|secret|token|key|sig|credential|passfile)[^=&]*)=([^&]*)", re.I)
 _BATCH = 65_536
-_SQLITE_TABLES = "select name from sqlite_master where type in ('table', 'view') order by 1"
-_OTHER_TABLES = """
-select case when table_schema in ('public', 'main') then '' else table_schema || '.' end || table_name
-from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') order by 1"""
 # PostgreSQL's type numbers -> how its csv is read; other types stay as they are written.
 _POSTGRES_TYPES = {
     **dict.fromkeys((20, 21, 23, 26), pa.int64()),
@@ -73,25 +70,21 @@ def file_of(source: str) -> Path:
     return Path(source.partition(":")[2].removeprefix("//")).expanduser()
 
 
-def read_sql(source: str, options: ReadOptions, named: Collection[str] | None) -> RawTable:
-    """Return what the query of the options selects, or the columns of their table that a log needs."""
-    rows = collect(sql_batches(source, options, named), redact(source), options)
-    return RawTable(rows, result_name(options), options=options)
-
-
-def result_name(options: ReadOptions) -> str:
-    """Return what to call what a database sent."""
-    return options.table or "the query's result"
-
-
-def sql_batches(source: str, options: ReadOptions, named: Collection[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield what `read_sql` returns in batches, as the database sends them.
+def sql_tables(source: str, options: ReadOptions, named: Collection[str] | None, whole: bool) -> Iterator[RawTable]:
+    """Yield what the query of the options selects, or the columns of their table that a log needs.
 
     Args:
         source: the address, which may hold a password.
         options: `query` or `table` (neither is needed for Parquet files), and limits.
         named: columns to read besides those with known names.
+        whole: whether all rows are one table; else each batch is, as the database sends it.
     """
+    batches = _batches(source, options, named)
+    tables = [collect(batches, redact(source), options)] if whole else map(pa.table, batches)
+    yield from (RawTable(table, options.table or "the query's result", options=options) for table in tables)
+
+
+def _batches(source: str, options: ReadOptions, named: Collection[str] | None) -> Iterator[pa.RecordBatch]:
     if options.query and options.table:
         raise ConfigError("query and table cannot be given together; use --query or --table")
     name = redact(source)
@@ -107,7 +100,7 @@ def sql_batches(source: str, options: ReadOptions, named: Collection[str] | None
             listed = ", ".join('"' + column.replace('"', '""') + '"' for column in needed)
             query = f"select {listed or '*'} from {table}"
         else:
-            found = ", ".join(database.tables()[:12]) or "none"
+            found = ", ".join(row[0] for row in database.connection.execute(database.TABLES).fetchall()[:12]) or "none"
             raise ConfigError(f"{name}: say what to read with --table (found: {found}) or --query 'select ...'")
         columns = database.columns(query)
         if duplicate := next((column for column in columns if columns.count(column) > 1), None):
@@ -119,13 +112,24 @@ def sql_batches(source: str, options: ReadOptions, named: Collection[str] | None
         yield from batches
 
 
-class _Postgres:
+class _Database(ABC):
+    """An open database: the query for the names of its tables, the columns of a query, and its rows in batches."""
+
+    TABLES = """
+    select case when table_schema in ('public', 'main') then '' else table_schema || '.' end || table_name
+    from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') order by 1"""
+
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
-    def tables(self) -> list[str]:
-        return [row[0] for row in self.connection.execute(_OTHER_TABLES).fetchall()]
+    @abstractmethod
+    def columns(self, query: str) -> list[str]: ...
 
+    @abstractmethod
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]: ...
+
+
+class _Postgres(_Database):
     def columns(self, query: str) -> list[str]:
         return [column.name for column in self._describe(query)]
 
@@ -133,7 +137,7 @@ class _Postgres:
         """Yield what COPY sends, as it comes in; COPY is several times as fast as rows made into Python objects."""
         kinds = {column.name: _POSTGRES_TYPES.get(column.type_code, ENCODED) for column in self._describe(query)}
         with self.connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
-            stream = io.BufferedReader(_CopyStream(copy), 1 << 20)
+            stream = as_stream(map(bytes, copy))
             if not stream.peek(1):
                 return
             yield from pyarrow.csv.open_csv(
@@ -150,29 +154,7 @@ class _Postgres:
         return self.connection.execute(f"SELECT * FROM ({query}) AS log LIMIT 0", prepare=True).description
 
 
-class _CopyStream(io.RawIOBase):
-    """The data of a COPY as a stream of bytes."""
-
-    def __init__(self, copy: Any) -> None:
-        self.copy, self.rest = copy, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self.rest = self.rest or bytes(self.copy.read())
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
-
-
-class _DuckDB:
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-
-    def tables(self) -> list[str]:
-        return [row[0] for row in self.connection.execute(_OTHER_TABLES).fetchall()]
-
+class _DuckDB(_Database):
     def columns(self, query: str) -> list[str]:
         # The query may come from a run folder of others, and DuckDB writes files even where its database is read-only.
         if [each.type.name for each in self.connection.extract_statements(query)] != ["SELECT"]:
@@ -183,12 +165,8 @@ class _DuckDB:
         yield from self.connection.sql(query).to_arrow_reader(_BATCH * 8)
 
 
-class _SQLite:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def tables(self) -> list[str]:
-        return [row[0] for row in self.connection.execute(_SQLITE_TABLES)]
+class _SQLite(_Database):
+    TABLES = "select name from sqlite_master where type in ('table', 'view') order by 1"
 
     def columns(self, query: str) -> list[str]:
         return [column[0] for column in self.connection.execute(query).description or ()]
@@ -202,47 +180,33 @@ class _SQLite:
 
 @contextmanager
 def _postgres(source: str) -> Iterator[_Postgres]:
-    psycopg = sql_module("psycopg")
-    try:
-        with psycopg.connect(source) as connection:
-            connection.read_only = True
-            # One order of rows from one reading to the next, since a split goes by it; times in one zone and form.
-            for setting in (
-                "synchronize_seqscans = off",
-                "max_parallel_workers_per_gather = 0",
-                "TimeZone = 'UTC'",
-                "DateStyle = 'ISO'",
-                "client_encoding = 'UTF8'",
-            ):
-                connection.execute(f"SET LOCAL {setting}")
-            yield _Postgres(connection)
-    except psycopg.Error as problem:
-        raise DataError(f"{redact(source)}: {without_secrets(problem, source)}") from None
-    except (pa.ArrowInvalid, ValueError) as problem:
-        raise _or_own(problem, source) from None
+    psycopg = extra_module("psycopg", "sql")
+    with _reporting(source, psycopg.Error), psycopg.connect(source) as connection:
+        connection.read_only = True
+        # One order of rows from one reading to the next, since a split goes by it; times in one zone and form.
+        for setting in (
+            "synchronize_seqscans = off",
+            "max_parallel_workers_per_gather = 0",
+            "TimeZone = 'UTC'",
+            "DateStyle = 'ISO'",
+            "client_encoding = 'UTF8'",
+        ):
+            connection.execute(f"SET LOCAL {setting}")
+        yield _Postgres(connection)
 
 
 @contextmanager
 def _duckdb(source: str) -> Iterator[_DuckDB]:
-    duckdb = sql_module("duckdb")
-    try:
-        if source.startswith(_OBJECTS):
-            connection = duckdb.connect()
-        else:
-            connection = duckdb.connect(str(_existing(source)), read_only=True)
-        with closing(connection):
-            connection.execute("set enable_progress_bar = false")  # stdout is for the command's own output
-            if source.startswith(_OBJECTS):
-                for extension in ("httpfs", "aws") if source.startswith("s3:") else ("httpfs",):
-                    connection.execute(f"install {extension}")
-                    connection.execute(f"load {extension}")
-            if source.startswith("s3:"):
-                connection.execute("create secret (type s3, provider credential_chain)")
-            yield _DuckDB(connection)
-    except duckdb.Error as problem:
-        raise DataError(f"{redact(source)}: {without_secrets(problem, source)}") from None
-    except (pa.ArrowInvalid, ValueError) as problem:
-        raise _or_own(problem, source) from None
+    duckdb, on_storage = extra_module("duckdb", "sql"), source.startswith(_OBJECTS)
+    target = ":memory:" if on_storage else str(_existing(source))
+    with _reporting(source, duckdb.Error), closing(duckdb.connect(target, read_only=not on_storage)) as connection:
+        connection.execute("set enable_progress_bar = false")  # stdout is for the command's own output
+        for extension in ("httpfs", "aws") if source.startswith("s3:") else ("httpfs",) if on_storage else ():
+            connection.execute(f"install {extension}")
+            connection.execute(f"load {extension}")
+        if source.startswith("s3:"):
+            connection.execute("create secret (type s3, provider credential_chain)")
+        yield _DuckDB(connection)
 
 
 def _only_reading(action: int, *_: str | None) -> int:
@@ -253,34 +217,30 @@ def _only_reading(action: int, *_: str | None) -> int:
 
 @contextmanager
 def _sqlite(source: str) -> Iterator[_SQLite]:
+    address, kinds = f"{_existing(source).absolute().as_uri()}?mode=ro", (sqlite3.Error, sqlite3.Warning)
+    with _reporting(source, *kinds), closing(sqlite3.connect(address, uri=True)) as connection:
+        connection.set_authorizer(_only_reading)
+        yield _SQLite(connection)
+
+
+@contextmanager
+def _reporting(source: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of a database, of these kinds, and of its rows into one line without secrets."""
     try:
-        with closing(sqlite3.connect(f"{_existing(source).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            connection.set_authorizer(_only_reading)
-            yield _SQLite(connection)
-    except (sqlite3.Error, sqlite3.Warning) as problem:
-        raise DataError(f"{source}: {clip(str(problem), 200)}; check the file and the query") from None
+        yield
+    except UserError:
+        raise
+    except kinds as problem:
+        raise DataError(
+            f"{redact(source)}: {without_secrets(problem, source)}; check the address and the query"
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as problem:
-        raise _or_own(problem, source) from None
-
-
-def _or_own(problem: Exception, source: str) -> Exception:
-    """Return an error of ours as it is, and any other as one that says that the rows cannot be used."""
-    if isinstance(problem, DataError | ConfigError):
-        return problem
-    return DataError(
-        f"{redact(source)}: rows cannot be read ({without_secrets(problem, source)}); cast them in --query"
-    )
+        raise DataError(
+            f"{redact(source)}: rows cannot be read ({without_secrets(problem, source)}); cast them in --query"
+        ) from None
 
 
 def _existing(source: str) -> Path:
     if not file_of(source).is_file():
         raise DataError(f"{source}: {file_of(source)} is not a file; check the path")
     return file_of(source)
-
-
-def sql_module(name: str) -> Any:
-    """Return a module that comes with the extra `sql`, or say so."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(f"this needs {name}, which is missing: pip install 'rankformer[sql]'") from error

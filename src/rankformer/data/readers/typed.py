@@ -10,27 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from rankformer.data.readers.base import BadRows, InputFile, RawTable, check_rows, clip, collect, is_needed, with_unread
+from rankformer.data.readers.base import BadRows, RawTable, check_rows, clip, collect, is_needed, with_unread
+from rankformer.data.readers.input_file import InputFile
 from rankformer.errors import DataError
 
 _BATCH = 65_536
 
 
-def read_parquet(file: InputFile, named: Collection[str] | None) -> RawTable:
-    """Return the columns of a Parquet file that a log needs."""
-    with _opened(file, named) as (names, batches):
-        table = collect(batches, file.name, file.options)
-    return RawTable(with_unread(table, names), file.name, options=file.options)
-
-
-def parquet_tables(file: InputFile, named: Collection[str] | None) -> Iterator[RawTable]:
-    """Yield what `read_parquet` returns in tables of a million rows, one after another."""
+def parquet_tables(file: InputFile, named: Collection[str] | None, whole: bool) -> Iterator[RawTable]:
+    """Yield the columns of a Parquet file that a log needs, `whole` or in tables of a million rows."""
     rows = 0
     with _opened(file, named) as (names, batches):
-        for batch in batches:
-            table = with_unread(pa.table(batch), names)
-            yield RawTable(table, file.name, partial(_row_after, rows), options=file.options)
-            rows += batch.num_rows
+        tables = [collect(batches, file.name, file.options)] if whole else map(pa.table, batches)
+        for table in tables:
+            yield RawTable(with_unread(table, names), file.name, partial(_row_after, rows), options=file.options)
+            rows += table.num_rows
 
 
 def _row_after(begin: int, row: int) -> str:
@@ -68,8 +62,9 @@ def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
-    """Return the members of the objects that a log needs, each a column of one type."""
+def jsonl_tables(file: InputFile, named: Collection[str] | None, whole: bool) -> Iterator[RawTable]:
+    """Yield the members of the objects that a log needs, each a column of one type, always as a whole."""
+    del whole
     # Python's parser and not Arrow's: Arrow turns strings that look like dates into timestamps, ids among them.
     line_numbers: list[int] = []
     bad = BadRows()
@@ -88,7 +83,7 @@ def read_jsonl(file: InputFile, named: Collection[str] | None) -> RawTable:
     if not table.num_rows:
         raise DataError(f"{file.name} holds only blank lines; expected one JSON object per line")
     table = with_unread(table, list(names))
-    return RawTable(table, file.name, lambda row: f"line {line_numbers[row]}", options=file.options, bad=bad)
+    yield RawTable(table, file.name, lambda row: f"line {line_numbers[row]}", options=file.options, bad=bad)
 
 
 def _column(file: InputFile, name: str, values: list[Any]) -> pa.Array:
