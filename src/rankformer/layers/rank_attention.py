@@ -154,8 +154,7 @@ class _RankAttention(torch.autograd.Function):
         inv_norm[:n] *= weights.curvature  # x_u = kappa v_u / |v_u|: every s has the sign kappa
         x = v * inv_norm[:, None]
         s_x, m_items = x[n:].sum(0), x[n:].T @ v[n:]
-        # An estimated normaliser is what nearly cancels: in float32 another order of adding, as on ranks, would show.
-        wide = v.dtype if weights.exact_normalizer else torch.float64
+        wide = v.dtype if weights.exact_normalizer else torch.float64  # the terms of an estimate nearly cancel
         h, m_users = v.new_zeros(d, dtype=wide), v.new_zeros(d, d)
         for rows in row_blocks(0, n):
             g_x = x[rows] * k.g[rows, None]
