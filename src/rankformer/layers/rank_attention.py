@@ -46,13 +46,8 @@ def rank_attention(graph: BipartiteGraph, z: Tensor, weights: RankWeights | None
 
     Exact for alpha >= 2, for `negatives="none"` and without normalisation; otherwise the negative sums of Eq. 8 are
     clamped estimates (module docstring). Parallel edges weigh as in the reference; should a user's duplicates outnumber
-    its other items, exactness needs alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without duplicates.
-
-    Args:
-        graph: the training interactions.
-        z: (n+m, d) layer input, users first.
-        weights: the terms of Omega; Eq. 6 by default.
-        tau: step size.
+    its other items, exactness needs alpha >= 1 + sum_i |1 - c_ui| / e_u, which is 2 without duplicates. The terms of
+    Omega are those of `weights`, Eq. 6 by default; tau is the step size.
     """
     return _RankAttention.apply(graph, z, weights or RankWeights(), tau)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -11,6 +11,7 @@ interactions) plus `l2` on the embeddings of z0 that occur. Departures from the 
 paper's is normal); embeddings are evaluated after the optimiser's step, where its code uses those from before it.
 """
 
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -68,14 +69,7 @@ class RankformerSettings(
 
     def rank_weights(self) -> RankWeights:
         """Return the terms of Omega that these settings choose."""
-        return RankWeights(
-            similarity=self.similarity,
-            benchmark=self.benchmark,
-            alpha=self.alpha,
-            negatives=self.negatives,
-            normalize=self.normalize,
-            curvature=self.curvature,
-        )
+        return RankWeights(**{t.name: getattr(self, t.name) for t in fields(RankWeights) if hasattr(self, t.name)})
 
     def make_layer(self) -> nn.Module:
         """Return a layer of the kind that these settings choose."""
