@@ -140,17 +140,6 @@ class TestChoices:
             values = [t["value"] for t in trials if (t["member"], t["settings"]) == (name, settings)]
             assert [member["alone"]] == values
 
-    def test_without_time_for_the_defaults_the_second_best_may_enter(self, monkeypatch):
-        def hurried(method, fixed, value_of):
-            for dimension in (2, 4, 8):
-                value_of({"embedding_dim": dimension})
-
-        monkeypatch.setattr("rankformer.models.blend.quick_search", hurried)
-        report = blend_report(make("ials").fit(PARTS.train, PARTS.valid).log)
-        alone = {member["label"]: member["alone"] for member in report["members"]}
-        assert alone.keys() == {"ials", "ials (second)"}
-        assert alone["ials"] >= alone["ials (second)"]
-
     def test_what_is_given_is_not_searched(self, fitted):
         tried = [trial["settings"] for trial in events(fitted, "trial") if trial["member"] == "ials"]
         assert any("weight" in settings for settings in tried)

@@ -4,9 +4,8 @@
 
 Every member is fitted with its defaults and, after a quick search over the few settings that matter
 (`models.quick_search`), with the best of them; both may enter, because what is best alone is not always what helps
-most (where time ends before the defaults, the second best may). The weights come from bagged greedy selection on the
-validation part (`evaluation.blend_weights`). Without one a tenth of the interactions is held out to choose on, and then
-everything is fitted again on all.
+most. The weights come from bagged greedy selection on the validation part (`evaluation.blend_weights`). Without a
+validation part a tenth of the interactions is held out to choose on, and then everything is fitted again on all.
 
 A budget bounds the time: each member gets its share of what is left, a trained one is given fewer epochs where its
 share asks for it, and one that would not get far is left out and named, like one that needs too much memory.
@@ -234,7 +233,7 @@ class _Work:
         return pool
 
     def search(self, name: str, until: float) -> dict[str, Trial]:
-        """Return the best trial of a member, and the one with its defaults; without time for that, the second best."""
+        """Return the best trial of a member, and the one with its defaults where that is another."""
         limits, begun = self.limits(name, until), self.seconds
         method = type(self.blend.member(name))
         finalists: list[Trial] = []  # a cheaper fit is none
@@ -253,7 +252,7 @@ class _Work:
             if not is_cheaper:
                 finalists.append(trial)
             for other in [trial, *finalists]:
-                if other not in _best(finalists)[:2] and other.settings != limits:
+                if other is not max(finalists, key=_value, default=None) and other.settings != limits:
                     other.scorer, other.parameters = None, {}  # frees memory
             return trial.value
 
@@ -261,11 +260,9 @@ class _Work:
             quick_search(method, {**self.settings.member_settings.get(name, {}), **limits}, value_of)
         else:
             value_of({})
-        best, *others = _best(finalists)
-        defaults = [trial for trial in finalists if trial.settings == limits]
-        if not defaults:
-            return {name: best} | {f"{name} (second)": trial for trial in others[:1]}
-        return {name: best} | {f"{name} (defaults)": trial for trial in defaults if trial is not best}
+        best = max(finalists, key=_value)
+        defaults = [trial for trial in finalists if trial.settings == limits and trial is not best]
+        return {name: best} | {f"{name} (defaults)": trial for trial in defaults}
 
     def limits(self, name: str, until: float) -> dict[str, Any]:
         """Return fewer epochs where all of them would take longer than a member may.
@@ -404,8 +401,8 @@ class _Work:
         self.context.checkpoints.save(len(self.trials), TrainingState(tensors, numbers))
 
 
-def _best(trials: list[Trial]) -> list[Trial]:
-    return sorted(trials, key=lambda trial: -trial.value)  # the earlier of equals
+def _value(trial: Trial) -> float:
+    return trial.value
 
 
 @dataclass(frozen=True)
