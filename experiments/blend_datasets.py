@@ -60,7 +60,7 @@ def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, A
         if label in kept:
             alone = replace(blend.recommender, scorer=kept[label])
         else:
-            alone = blend.member(label.removesuffix(" (defaults)"), **each["settings"]).fit(parts.train, parts.valid)
+            alone = blend.member(label.partition(" (")[0], **each["settings"]).fit(parts.train, parts.valid)
         members[label] = {**each, "test": tested(alone)}
     return {
         "dataset": dataset,
