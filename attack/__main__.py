@@ -6,6 +6,7 @@ ATTACK_HOURS the soak takes that long and the counts grow with it. Ends with 1 w
 
 import argparse
 import json
+import logging
 import os
 import random
 import subprocess
@@ -182,6 +183,7 @@ def main() -> int:
     unknown = set(options.campaigns) - set(CAMPAIGNS)
     if unknown:
         parser.error(f"unknown campaign {min(unknown)}; known are {', '.join(CAMPAIGNS)}")
+    logging.getLogger("rankformer.data").setLevel(logging.ERROR)  # skipped rows are many, and no finding
     failed = []
     for name in options.campaigns or CAMPAIGNS:
         with tempfile.TemporaryDirectory() as folder:

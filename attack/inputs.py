@@ -8,7 +8,6 @@ gets and kept in tests/regressions, whose test reads it again from then on.
 import gzip
 import io
 import json
-import logging
 import os
 import random
 import shutil
@@ -228,7 +227,6 @@ def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
     rng, cases, found = random.Random(seed), whole_cases(), Counter[str]()
     kinds: dict[str, Case] = {}
     slowest = 0.0
-    logging.getLogger("rankformer.data").setLevel(logging.ERROR)
     for name, case in cases.items():
         if (got := outcome(case, folder)) != "read":
             raise RuntimeError(f"{name} as it is: {got}")

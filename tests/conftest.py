@@ -24,6 +24,14 @@ collect_ignore = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _interrupts_are_heard():
+    """What a command in this process does to interrupts ends with the test."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """One thread for graphs that are far too small to share out."""

@@ -42,6 +42,22 @@ class Settings(BaseModel):
         except ValidationError as problem:
             raise _as_config_error(type(self), problem) from None
 
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Return the settings in a dictionary, or raise a ConfigError."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as problem:
+            raise _as_config_error(cls, problem) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Return the settings in a JSON string, or raise a ConfigError."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as problem:
+            raise _as_config_error(cls, problem) from None
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some settings changed, checked like new ones."""
         return type(self)(**{**self.model_dump(), **changes})

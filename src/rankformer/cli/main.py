@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 import weakref
@@ -32,6 +33,7 @@ import typer
 from rankformer.cli import ranks
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import add_command, option, show_note, show_warning
+from rankformer.cli.progress import Heartbeat
 from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
 
 # The parser's own error, wherever this version of typer keeps it.
@@ -112,6 +114,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _Interrupt.handle)
         sys.unraisablehook = _Interrupt.unraisable
+    Heartbeat.last_line = time.monotonic()
     try:
         for word in arguments:
             if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):

@@ -27,7 +27,7 @@ class Heartbeat:
     """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
 
     Attributes:
-        last_line: when the last such line was printed in this process, or when it started.
+        last_line: when the last such line was printed, or the command began.
         doing: what is being done, as it stands now.
         wait: seconds until the first line; each wait is twice the one before, up to a minute.
     """
