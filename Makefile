@@ -20,8 +20,11 @@ demo: $(READY)
 
 test: $(READY)
 	@tools/install-browser
-	$(BIN)/python -m pytest $(PARALLEL)
-	@set -e; for side in $(SIDES); do tools/side-environment $$side; .venv-$$side/bin/python -m pytest $(PARALLEL) tests/$$side; done
+	@# The side environments are made meanwhile: that is mostly waiting for files.
+	@set -e; { set -e; for side in $(SIDES); do tools/side-environment $$side; done; } > $(VENV)/.sides 2>&1 & sides=$$!; \
+	$(BIN)/python -m pytest $(PARALLEL); \
+	wait $$sides || { cat $(VENV)/.sides; exit 1; }; \
+	for side in $(SIDES); do .venv-$$side/bin/python -m pytest $(PARALLEL) tests/$$side; done
 
 check: $(READY)
 	$(BIN)/ruff check .
