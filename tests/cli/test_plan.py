@@ -1,7 +1,5 @@
 import pytest
 
-from rankformer.models.registry import MODELS
-from rankformer.models.trained import TrainedModel
 from rankformer.planning.probe import Cost
 
 from .conftest import CLICK_COLUMNS, TINY
@@ -78,7 +76,7 @@ def test_a_log_too_large_to_measure_is_extrapolated_and_says_so(planned, monkeyp
     assert "extrapolated from samples of " in planned().out
 
 
-@pytest.mark.parametrize("model", [name for name, kind in MODELS.items() if issubclass(kind, TrainedModel)])
+@pytest.mark.parametrize("model", ["mf", "dualvae", "mgformer"])
 def test_every_trained_model_has_a_plan(planned, model):
     outcome = planned("--model", model, settings=["--set", "embedding_dim=8", "--set", "epochs=2"])
     assert outcome.code == 0

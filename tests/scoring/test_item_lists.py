@@ -1,5 +1,8 @@
 """Lists with attributes, filters, limits and boosts, in raw ids."""
 
+import copy
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -106,3 +109,10 @@ def test_items_in_another_order_are_refused(recommender):
     items = Items.from_arrow(pa.table({"id": list(range(M))[::-1]}))
     with pytest.raises(DataError, match="not in the order of the model's"):
         Recommender(recommender.scorer, recommender.user_ids, recommender.item_ids, recommender.history, items=items)
+
+
+def test_a_copy_answers_alike_after_filters_were_used(recommender):
+    """As libraries copy and pickle the models that they are given."""
+    expected = recommender.recommend([0], 5, where="brand = 'b1'").to_dicts()
+    assert copy.deepcopy(recommender).recommend([0], 5, where="brand = 'b1'").to_dicts() == expected
+    assert pickle.dumps(recommender)

@@ -25,6 +25,10 @@ class ItemRules:
         self._mask_of = lru_cache(_CACHED_FILTERS)(self._find_mask)
         self._codes_of = lru_cache(_CACHED_FILTERS)(self._find_codes)
 
+    def __reduce__(self) -> tuple[type["ItemRules"], tuple[Mapping[str, pa.Array]]]:
+        """Return how a copy is made, for libraries that pickle models: without what is kept."""
+        return ItemRules, (self.columns,)
+
     def of(self, options: RankingOptions, size: int) -> ListRules | None:
         """Return what options ask of the first `size` items of the catalogue, None where that is nothing.
 
