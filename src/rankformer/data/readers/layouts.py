@@ -166,8 +166,13 @@ def _with_titles(raw: RawTable, names: Mapping[str, str], layout: Layout, path: 
     every = [name for alternatives in layout.title_names.values() for name in alternatives]
     titles = read_table(path, every, ReadOptions(**layout.title_options, on_bad_row="skip"))
     found = _existing(titles, layout.title_names)
+    for name in found.values():
+        if titles.table.column_names.count(name) > 1:
+            raise DataError(
+                f"{path.name} has more than one column {name!r}; rename one of them and write the file again"
+            )
     item = names.get("item", "item_id")
-    if len(found) < 2 or item not in raw.table.column_names:
+    if len(found) < 2 or raw.table.column_names.count(item) != 1:  # of two, none is taken for the ids: refused later
         return replace(raw, table=_set_column(raw.table, pa.nulls(raw.table.num_rows, pa.string())))
     ids, strings = (titles.table[found[role]].cast(pa.string()).combine_chunks() for role in ("item", "title"))
     items = raw.table[item].cast(pa.string())
