@@ -22,9 +22,9 @@ test: $(READY)
 	@tools/install-browser
 	@# The side environments are made meanwhile: that is mostly waiting for files.
 	@set -e; { set -e; for side in $(SIDES); do tools/side-environment $$side; done; } > $(VENV)/.sides 2>&1 & sides=$$!; \
-	$(BIN)/python -m pytest $(PARALLEL); \
+	tools/run-tests $(BIN)/python -m pytest $(PARALLEL); \
 	wait $$sides || { cat $(VENV)/.sides; exit 1; }; \
-	for side in $(SIDES); do .venv-$$side/bin/python -m pytest $(PARALLEL) tests/$$side; done
+	for side in $(SIDES); do tools/run-tests .venv-$$side/bin/python -m pytest $(PARALLEL) tests/$$side; done
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -10,7 +10,8 @@ from tests.ports import free_port
 def start(count, *command, **environment):
     """Start a command, the words after `python`, on so many ranks; return the processes."""
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
-    shared = {**os.environ, "OMP_NUM_THREADS": "1", **address, **environment}
+    # A rank that is ended by a signal says where it was.
+    shared = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", **address, **environment}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     return [subprocess.Popen([sys.executable, *command], env={**shared, **each}, **pipes) for each in own]
@@ -29,6 +30,6 @@ def finish(processes, seconds=240):
 def run(count, *command, **environment):
     """Run a command on so many ranks, all of which must succeed; return the first one's stdout."""
     ended = finish(start(count, *command, **environment))
-    for code, _, errors in ended:
-        assert code == 0, errors[-3000:]
+    said = "\n".join(f"rank {rank}, exit code {code}: {text[-3000:]}" for rank, (code, _, text) in enumerate(ended))
+    assert not any(code for code, _, _ in ended), said
     return ended[0][1]
