@@ -62,6 +62,18 @@ def test_a_weight_vector_is_worth_what_the_blend_scores_in_evaluation(weights):
     assert ballot(scorers).ndcg(weights) == pytest.approx(ndcg(scorers, weights), abs=1e-6)
 
 
+def test_only_what_members_disagree_on_is_kept():
+    scorers = [scorer(1), informed(1.0)]
+    found = ballot(scorers)
+    low, high = found.differences.aminmax(dim=0)
+    assert len(found.earlier) > 0
+    assert ((low < 0) & (high > 0)).all()
+    assert found.ahead.max() < blend_weights.CUTOFF
+    twin = ballot([scorers[1], scorers[1]])
+    assert len(twin.earlier) == 0
+    assert twin.ndcg([0.5, 0.5]) == pytest.approx(ndcg(scorers, [0.0, 1.0]), abs=1e-6)
+
+
 def test_small_blocks_of_users_change_nothing(monkeypatch):
     scorers = [scorer(1), informed(1.0)]
     whole = ballot(scorers).ndcg([0.4, 0.6])
@@ -90,7 +102,7 @@ def test_ties_go_to_the_item_with_the_lower_index():
 
 def test_a_sample_of_users_is_a_part_of_them_and_the_seed_decides_which(monkeypatch):
     monkeypatch.setattr(blend_weights, "MOST_USERS", 10)
-    scorers = [scorer(1)]
+    scorers = [scorer(1), scorer(2)]
     samples = [Ballot.of(scorers, TRUTH, SEEN, seed) for seed in (0, 0, 1)]
     assert samples[0].users == 10
     first, again, other = (sample.differences for sample in samples)
