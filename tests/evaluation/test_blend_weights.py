@@ -151,6 +151,24 @@ def test_a_member_that_the_others_do_better_without_gets_nothing():
         assert found.ndcg(others) <= value
 
 
+def test_no_member_gets_more_than_half_where_that_costs_nothing(monkeypatch):
+    found = ballot([informed(2.5, 1), informed(1.2, 2), informed(1.2, 3)])
+    monkeypatch.setattr(blend_weights, "TOLERANCE", 1.0)
+    capped = bagged_greedy(found)
+    monkeypatch.setattr(blend_weights, "MOST_WEIGHT", 1.0)
+    free = bagged_greedy(found)
+    assert free.max() > 0.5 == capped.max()
+    assert capped.sum() == pytest.approx(1)
+    assert capped[1] / capped[2] == pytest.approx(free[1] / free[2])
+
+
+def test_a_member_gets_more_than_half_where_validation_tells(monkeypatch):
+    found = ballot([informed(6.0, 1), informed(0.5, 2)])
+    capped, free = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    assert found.ndcg(capped) < 0.998 * found.ndcg(free)
+    assert (blend_weights._capped(found, free) == free).all()
+
+
 def test_values_are_those_of_the_blend_and_of_the_blend_without_each_member():
     scorers = [informed(1.5, 1), informed(1.5, 2), informed(1.0, 3)]
     weights, values = choose_weights(scorers, TRUTH, SEEN)

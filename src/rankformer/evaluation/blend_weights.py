@@ -3,7 +3,7 @@
 Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004. One greedy run starts empty and adds, again
 and again, the member whose addition helps the mean NDCG most; the counts at the best moment are its weights. Several
 runs on random halves of the validation users are averaged, which keeps a member that helped some users by chance small;
-one that the others do better without is then left out.
+one that the others do better without is then left out, and none gets more than half where that costs nothing.
 
 What a weight vector is worth takes milliseconds: each user keeps only the best candidates of every member. A candidate
 outside all of these would have to be low with every member and high in their sum.
@@ -31,6 +31,8 @@ MOST_USERS = 8000  # validation users that are looked at, a random sample
 MOST_INTERACTIONS = 24_000  # of theirs: fewer users where each has many
 BAGS, STEPS = 6, 12
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
+MOST_WEIGHT = 0.5  # a test part is never quite like the validation part, and several members err less than one
+TOLERANCE = 0.002  # of the validation NDCG, far below its standard error, that the cap may cost
 _BLOCK_NUMBERS = 2**25  # scores held at once
 
 
@@ -149,7 +151,7 @@ def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np
         runs += [ballot.of_users(half).greedy(), ballot.of_users(~half).greedy()]
     weights: NDArray[np.float64] = np.mean(runs, axis=0)
     weights[weights < LEAST_WEIGHT] = 0
-    return _pruned(ballot, weights / weights.sum())
+    return _capped(ballot, _pruned(ballot, weights / weights.sum()))
 
 
 def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -163,6 +165,15 @@ def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]
         value, weights = max(values), fewer[int(np.argmax(values))]
     scaled: NDArray[np.float64] = weights / weights.sum()
     return scaled
+
+
+def _capped(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights with no member above half of them all, unless the validation part tells that this is worse."""
+    largest = weights.max()
+    if not MOST_WEIGHT < largest < 1:
+        return weights
+    capped = np.where(weights == largest, MOST_WEIGHT, weights * (1 - MOST_WEIGHT) / (1 - largest))
+    return capped if ballot.ndcg(capped) >= (1 - TOLERANCE) * ballot.ndcg(weights) else weights
 
 
 def _beside(
