@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from rankformer.cli.output import console, printable
 
@@ -26,13 +26,17 @@ def busy(doing: str) -> AbstractContextManager[Any]:
 class Heartbeat:
     """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
 
+    One is open for the whole command, others for its steps: the innermost prints.
+
     Attributes:
         last_line: when the last such line was printed, or the command began.
+        open: those that have begun and not ended, the innermost last.
         doing: what is being done, as it stands now.
         wait: seconds until the first line; each wait is twice the one before, up to a minute.
     """
 
     last_line = time.monotonic()
+    open: ClassVar[list["Heartbeat"]] = []
 
     def __init__(self, doing: Callable[[], str], wait: float | None = None) -> None:
         self.doing, self.wait = doing, FIRST_LINE_AFTER if wait is None else wait
@@ -41,21 +45,27 @@ class Heartbeat:
         self.thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> None:
+        Heartbeat.open.append(self)
         self.thread.start()
 
     def __exit__(self, *problem: object) -> None:
+        Heartbeat.open.remove(self)
         self.done.set()
         self.thread.join()
 
+    @staticmethod
+    def leave_to_others() -> None:
+        """Print no more: processes that this one starts tell what they do."""
+        for each in Heartbeat.open:
+            each.done.set()
+
     def _beat(self) -> None:
         wait = self.wait
-        due = max(Heartbeat.last_line + wait - self.begin, min(SHORT, wait))
-        while not self.done.wait(due):
-            wait = due = min(2 * wait, 60.0)
-            Heartbeat.last_line = time.monotonic()
-            print(
-                f"{printable(self.doing())} ... {Heartbeat.last_line - self.begin:.0f} s", file=sys.stderr, flush=True
-            )
+        while not self.done.wait(max(Heartbeat.last_line + wait - time.monotonic(), min(SHORT, wait))):
+            now = time.monotonic()
+            if Heartbeat.open[-1:] == [self] and now >= Heartbeat.last_line + wait:
+                wait, Heartbeat.last_line = min(2 * wait, 60.0), now
+                print(f"{printable(self.doing())} ... {now - self.begin:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
