@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from rankformer.cli.output import console, printable
 
-FIRST_LINE_AFTER = 4.0  # seconds without any output, the start of the program included
+FIRST_LINE_AFTER = 3.0  # seconds without any output, from when Python has started the program
 SHORT = 0.5  # seconds of a step that is not told, however long it was silent before
 
 
