@@ -161,13 +161,17 @@ class _Interrupt(KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @staticmethod
+    def raise_again() -> None:
+        """Send another one when the last is no longer handled: Python is out of the callback by then."""
+        while _Interrupt.raised() is not None:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    @staticmethod
     def unraisable(dropped: "sys.UnraisableHookArgs") -> None:
         """Raise one that Python drops again, a little later; show others as Python does."""
         if issubclass(dropped.exc_type, _Interrupt):
-            main = threading.main_thread().ident
-            again = threading.Timer(0.01, signal.pthread_kill, [main, signal.SIGINT])  # out of the callback by then
-            again.daemon = True
-            again.start()
+            threading.Thread(target=_Interrupt.raise_again, daemon=True).start()
         else:
             sys.__unraisablehook__(dropped)
 

@@ -26,13 +26,13 @@ def busy(doing: str) -> AbstractContextManager[Any]:
 class Heartbeat:
     """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
 
-    One is open for the whole command, others for its steps: the innermost prints.
+    One is open for the whole command, others for its steps: the innermost is told, by the one thread of the outermost.
 
     Attributes:
         last_line: when the last such line was printed, or the command began.
         open: those that have begun and not ended, the innermost last.
         doing: what is being done, as it stands now.
-        wait: seconds until the first line; each wait is twice the one before, up to a minute.
+        wait: seconds until the next line; each wait is twice the one before, up to a minute.
     """
 
     last_line = time.monotonic()
@@ -42,16 +42,18 @@ class Heartbeat:
         self.doing, self.wait = doing, FIRST_LINE_AFTER if wait is None else wait
         self.begin = time.monotonic()
         self.done = threading.Event()
-        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.thread = threading.Thread(target=self._beat, args=[min(SHORT / 2, self.wait)], daemon=True)
 
     def __enter__(self) -> None:
+        if not Heartbeat.open:
+            self.thread.start()
         Heartbeat.open.append(self)
-        self.thread.start()
 
     def __exit__(self, *problem: object) -> None:
         Heartbeat.open.remove(self)
-        self.done.set()
-        self.thread.join()
+        if not Heartbeat.open:
+            self.done.set()
+            self.thread.join()
 
     @staticmethod
     def leave_to_others() -> None:
@@ -59,13 +61,13 @@ class Heartbeat:
         for each in Heartbeat.open:
             each.done.set()
 
-    def _beat(self) -> None:
-        wait = self.wait
-        while not self.done.wait(max(Heartbeat.last_line + wait - time.monotonic(), min(SHORT, wait))):
+    def _beat(self, pause: float) -> None:
+        while not self.done.wait(pause):
             now = time.monotonic()
-            if Heartbeat.open[-1:] == [self] and now >= Heartbeat.last_line + wait:
-                wait, Heartbeat.last_line = min(2 * wait, 60.0), now
-                print(f"{printable(self.doing())} ... {now - self.begin:.0f} s", file=sys.stderr, flush=True)
+            for step in Heartbeat.open[-1:]:
+                if now >= max(Heartbeat.last_line + step.wait, step.begin + min(SHORT, step.wait)):
+                    step.wait, Heartbeat.last_line = min(2 * step.wait, 60.0), now
+                    print(f"{printable(step.doing())} ... {now - step.begin:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
