@@ -142,13 +142,13 @@ def test_a_useless_member_gets_nothing():
     assert values[0] == values[2] > 0  # the blend, and the blend without it
 
 
-def test_a_member_that_the_others_do_better_without_gets_nothing():
+def test_a_member_that_the_others_do_clearly_better_without_gets_nothing():
     found = ballot([informed(1.5, seed) for seed in range(4)])
     kept = np.flatnonzero(bagged_greedy(found))
     value = found.ndcg(bagged_greedy(found))
     for k in kept:
         others = np.where(np.arange(4) == k, 0.0, bagged_greedy(found))
-        assert found.ndcg(others) <= value
+        assert found.ndcg(others) <= (1 + blend_weights.TOLERANCE) * value
 
 
 def test_no_member_gets_more_than_half_where_that_costs_nothing(monkeypatch):

@@ -3,7 +3,8 @@
 Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004. One greedy run starts empty and adds, again
 and again, the member whose addition helps the mean NDCG most; the counts at the best moment are its weights. Several
 runs on random halves of the validation users are averaged, which keeps a member that helped some users by chance small;
-one that the others do better without is then left out, and none gets more than half where that costs nothing.
+one that the others do clearly better without is then left out, and none gets more than half unless that is clearly
+worse. Where validation cannot tell, several members are safer than one: the test part is never quite like it.
 
 What a weight vector is worth takes milliseconds: each user keeps only the best candidates of every member. A candidate
 outside all of these would have to be low with every member and high in their sum.
@@ -31,8 +32,8 @@ MOST_USERS = 8000  # validation users that are looked at, a random sample
 MOST_INTERACTIONS = 24_000  # of theirs: fewer users where each has many
 BAGS, STEPS = 6, 12
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
-MOST_WEIGHT = 0.5  # a test part is never quite like the validation part, and several members err less than one
-TOLERANCE = 0.002  # of the validation NDCG, far below its standard error, that the cap may cost
+MOST_WEIGHT = 0.5  # of one member
+TOLERANCE = 0.005  # of the validation NDCG, below its standard error: less does not speak against several members
 _BLOCK_NUMBERS = 2**25  # scores held at once
 
 
@@ -155,12 +156,12 @@ def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np
 
 
 def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights without members, one after the other, that the others do better without."""
+    """Return the weights without members, one after the other, that the others do clearly better without."""
     value = ballot.ndcg(weights)
     while np.count_nonzero(weights) > 1:
         fewer = [np.where(np.arange(len(weights)) == k, 0.0, weights) for k in np.flatnonzero(weights)]
         values = [ballot.ndcg(each) for each in fewer]
-        if max(values) <= value:
+        if max(values) <= (1 + TOLERANCE) * value:
             break
         value, weights = max(values), fewer[int(np.argmax(values))]
     scaled: NDArray[np.float64] = weights / weights.sum()
