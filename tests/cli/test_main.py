@@ -196,7 +196,7 @@ def test_a_second_interrupt_adds_no_traceback(tmp_path):
     flags = ["--model", "rankformer", *(word for setting in settings for word in ("--set", setting))]
     command = [sys.executable, "-c", script, "train", "demo", "--out", str(tmp_path / "run"), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr.readline()  # it trains
+        assert any(line.startswith("epoch ") for line in process.stderr)  # it trains
         process.send_signal(signal.SIGINT)
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -249,7 +249,7 @@ def test_a_reader_that_leaves_is_no_error(finished):
     command = [sys.executable, "-c", script, "recommend", str(finished), "--all", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert [line for line in process.stderr if b" ... " not in line] == []  # which a slow step is told by
 
 
 def test_models_are_one_line_each_without_torch():

@@ -119,6 +119,26 @@ def test_short_steps_one_after_another_are_not_silent_for_long(capsys, monkeypat
         shown += capsys.readouterr().err
 
 
+def test_the_innermost_of_nested_steps_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    with progress.busy("training"):
+        wait_for(capsys, "training ... 0 s\n")
+        with progress.busy("evaluating"):
+            wait_for(capsys, "evaluating ... 0 s\n")
+            capsys.readouterr()
+            assert "training" not in wait_for(capsys, "evaluating ... ")
+        wait_for(capsys, "training ... ")
+
+
+def test_a_process_that_leaves_telling_to_others_is_silent():
+    with progress.Heartbeat(lambda: "training", wait=300.0):
+        [beat] = progress.Heartbeat.open
+        progress.Heartbeat.leave_to_others()
+        beat.thread.join(60)
+        assert not beat.thread.is_alive()
+    assert progress.Heartbeat.open == []
+
+
 def test_a_short_step_is_not_told(capsys):
     with progress.busy("reading"):
         pass
@@ -153,12 +173,36 @@ def test_a_download_on_a_terminal(terminal, capsys):
 def test_a_run_that_takes_long_to_load_is_told(cli, finished, monkeypatch, words):
     from rankformer.runs import saved
 
-    def slowly(path, load=saved.load_run):
-        time.sleep(0.2)
-        return load(path)
-
-    monkeypatch.setattr(saved, "load_run", slowly)
+    monkeypatch.setattr(saved, "load_run", slowly(saved.load_run))
     monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
     outcome = cli(words[0], finished, *words[1:])
     assert outcome.code == 0, outcome.err
     assert f"loading {finished} ... 0 s" in outcome.err
+
+
+def slowly(function):
+    """Return a function that takes longer than the first line waits for."""
+
+    def slow(*arguments, **options):
+        time.sleep(0.2)
+        return function(*arguments, **options)
+
+    return slow
+
+
+def test_a_command_is_told_whatever_it_is_doing(cli, finished, monkeypatch):
+    from rankformer.scoring.recommender import Recommender
+
+    monkeypatch.setattr(Recommender, "similar_items", slowly(Recommender.similar_items))
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    outcome = cli("similar", finished, "--item", "2")
+    assert outcome.code == 0, outcome.err
+    assert "rankformer similar ... 0 s\n" in outcome.err
+
+
+def test_a_service_writes_its_own_log_and_nothing_else(cli, tmp_path, monkeypatch):
+    from rankformer.runs import manifest
+
+    monkeypatch.setattr(manifest, "read_manifest", slowly(manifest.read_manifest))
+    monkeypatch.setattr(progress, "FIRST_LINE_AFTER", 0.01)
+    assert "missing" in cli("serve", tmp_path / "missing").error

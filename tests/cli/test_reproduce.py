@@ -6,6 +6,7 @@ import pytest
 from rankformer.cli.main import run
 
 from .conftest import write_clicks
+from .test_progress import slowly
 
 CONFIG = 'model = "{model}"\n[settings]\nepochs = 4\nvalidate_every = 2\nembedding_dim = 4\n'
 
@@ -227,3 +228,12 @@ def test_it_is_readable_at_80_columns(reproduce, monkeypatch, experiment, argume
     numbers = [line for line in outcome.out.splitlines() if "±" in line]
     assert all(re.search(r"\d\.\d{4}±\.\d{4}( |$)", line) for line in numbers), "a number is broken over two lines"
     assert bool(numbers) is (experiment != "table-runtime")
+
+
+def test_a_long_result_is_told_by_its_name(reproduce, monkeypatch):
+    from rankformer.research import runner
+
+    monkeypatch.setattr("rankformer.cli.progress.FIRST_LINE_AFTER", 0.01)
+    monkeypatch.setattr(runner, "fit_and_evaluate", slowly(runner.fit_and_evaluate))
+    told = reproduce("table-comparison", "--methods", "popularity", "--seeds", 1).err
+    assert re.search(r"^popularity on clicks.* \.\.\. \d+ s$", told, re.MULTILINE), told

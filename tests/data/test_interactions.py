@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankformer.data import Interactions
+from rankformer.data.items import Items
 from rankformer.data.parts import Parts
 from rankformer.errors import ConfigError, DataError
 
@@ -160,6 +161,14 @@ def test_floats_without_fractions_are_integer_ids_and_gaps_are_refused():
         Interactions.from_pandas(pd.DataFrame({"user": [1.0, None], "item": [1, 2]}))
     with pytest.raises(DataError, match=r"'user' holds fractions"):
         Interactions.from_pandas(pd.DataFrame({"user": [1.5, 2.0], "item": [1, 2]}))
+
+
+@pytest.mark.parametrize("read", [Interactions.of, Interactions.from_pandas, Items.from_pandas])
+def test_frames_that_arrow_cannot_read_are_refused_in_one_line(read):
+    with pytest.raises(DataError, match=r"frame cannot be read: .*'user', 'user'.*; give each column its own name"):
+        read(pd.DataFrame([[1, 2, 3]], columns=["user", "user", "item"]))
+    with pytest.raises(DataError, match=r"frame cannot be read: .*column item.*one type$"):
+        read(pd.DataFrame({"user": [1, 2], "item": ["a", 2]}))
 
 
 def test_lists_are_no_ids():

@@ -40,6 +40,14 @@ def test_train_items_are_masked_and_only_users_with_test_interactions_count():
     assert (result.protocol.users, result.protocol.test_interactions) == (2, 3)
 
 
+def test_columns_of_a_table_can_be_named():
+    model, test = descending(log([(0, 0), (1, 2)])), pa.table({"visitor": [0, 2, 2], "product": [1, 0, 4]})
+    with pytest.raises(DataError, match="no user column"):
+        evaluate(model, test)
+    found = evaluate(model, test, metrics=["recall@2"], user="visitor", item="product")
+    assert found.metrics == {"recall@2": 0.75}
+
+
 def test_mask_choices_change_the_lists_as_named():
     train, valid, test = log([(0, 0)]), log([(0, 1)]), log([(0, 2)])
     value = {

@@ -382,7 +382,7 @@ class TestUsersTheModelKnowsNothingAbout:
             recommender.recommend([0], mask="valid")
 
     def test_unknown_users_are_answered_where_that_is_asked_for(self, recommender):
-        with pytest.raises(UnknownIdError):
+        with pytest.raises(UnknownIdError, match=r"unknown user: 9 .*--fallback popularity"):
             recommender.recommend([0, 9])
         lists = recommender.recommend([9, 0, 2], k=2, fallback="popularity")
         assert lists.fallbacks == [9, 2]

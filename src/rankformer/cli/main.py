@@ -20,7 +20,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ import typer
 from rankformer.cli import ranks
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import add_command, option, show_note, show_warning
-from rankformer.cli.progress import Heartbeat
+from rankformer.cli.progress import Heartbeat, on_terminal
 from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
 
 # The parser's own error, wherever this version of typer keeps it.
@@ -115,11 +115,13 @@ def run(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _Interrupt.handle)
         sys.unraisablehook = _Interrupt.unraisable
     Heartbeat.last_line = time.monotonic()
+    # The log of a service may be JSON; of several ranks the first tells.
+    silent = on_terminal() or arguments[:1] == ["serve"] or ranks.is_later_rank()
     try:
         for word in arguments:
             if not word.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in word):
                 raise UserError(f"{word[:80]!r} is not text in UTF-8, which ids and names of files must be")
-        with _own_warnings():
+        with _own_warnings(), nullcontext() if silent else Heartbeat(lambda: _command_path(arguments)):
             command = typer.main.get_command(app)
             outcome = command.main(args=arguments or ["--help"], prog_name="rankformer", standalone_mode=False)
         sys.stdout.flush()
@@ -159,13 +161,17 @@ class _Interrupt(KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @staticmethod
+    def raise_again() -> None:
+        """Send another one when the last is no longer handled: Python is out of the callback by then."""
+        while _Interrupt.raised() is not None:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    @staticmethod
     def unraisable(dropped: "sys.UnraisableHookArgs") -> None:
         """Raise one that Python drops again, a little later; show others as Python does."""
         if issubclass(dropped.exc_type, _Interrupt):
-            main = threading.main_thread().ident
-            again = threading.Timer(0.01, signal.pthread_kill, [main, signal.SIGINT])  # out of the callback by then
-            again.daemon = True
-            again.start()
+            threading.Thread(target=_Interrupt.raise_again, daemon=True).start()
         else:
             sys.__unraisablehook__(dropped)
 

@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from rankformer.cli.output import console, printable
 
-FIRST_LINE_AFTER = 4.0  # seconds without any output, the start of the program included
+FIRST_LINE_AFTER = 3.0  # seconds without any output, from when Python has started the program
 SHORT = 0.5  # seconds of a step that is not told, however long it was silent before
 
 
@@ -26,36 +26,48 @@ def busy(doing: str) -> AbstractContextManager[Any]:
 class Heartbeat:
     """Prints a line on stderr when nothing was shown for a while, and then ever more rarely.
 
+    One is open for the whole command, others for its steps: the innermost is told, by the one thread of the outermost.
+
     Attributes:
         last_line: when the last such line was printed, or the command began.
+        open: those that have begun and not ended, the innermost last.
         doing: what is being done, as it stands now.
-        wait: seconds until the first line; each wait is twice the one before, up to a minute.
+        wait: seconds until the next line; each wait is twice the one before, up to a minute.
     """
 
     last_line = time.monotonic()
+    open: ClassVar[list["Heartbeat"]] = []
 
     def __init__(self, doing: Callable[[], str], wait: float | None = None) -> None:
         self.doing, self.wait = doing, FIRST_LINE_AFTER if wait is None else wait
         self.begin = time.monotonic()
         self.done = threading.Event()
-        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.thread = threading.Thread(target=self._beat, args=[min(SHORT / 2, self.wait)], daemon=True)
 
     def __enter__(self) -> None:
-        self.thread.start()
+        if not Heartbeat.open:
+            self.thread.start()
+        Heartbeat.open.append(self)
 
     def __exit__(self, *problem: object) -> None:
-        self.done.set()
-        self.thread.join()
+        Heartbeat.open.remove(self)
+        if not Heartbeat.open:
+            self.done.set()
+            self.thread.join()
 
-    def _beat(self) -> None:
-        wait = self.wait
-        due = max(Heartbeat.last_line + wait - self.begin, min(SHORT, wait))
-        while not self.done.wait(due):
-            wait = due = min(2 * wait, 60.0)
-            Heartbeat.last_line = time.monotonic()
-            print(
-                f"{printable(self.doing())} ... {Heartbeat.last_line - self.begin:.0f} s", file=sys.stderr, flush=True
-            )
+    @staticmethod
+    def leave_to_others() -> None:
+        """Print no more: processes that this one starts tell what they do."""
+        for each in Heartbeat.open:
+            each.done.set()
+
+    def _beat(self, pause: float) -> None:
+        while not self.done.wait(pause):
+            now = time.monotonic()
+            for step in Heartbeat.open[-1:]:
+                if now >= max(Heartbeat.last_line + step.wait, step.begin + min(SHORT, step.wait)):
+                    step.wait, Heartbeat.last_line = min(2 * step.wait, 60.0), now
+                    print(f"{printable(step.doing())} ... {now - step.begin:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager

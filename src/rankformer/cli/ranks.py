@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rankformer.cli.output import option, show_note
+from rankformer.cli.progress import Heartbeat
 from rankformer.errors import ConfigError, RankError, RankformerError
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ command_line: list[str] = []  # of this process, without --debug
 def is_rank() -> bool:
     """Whether torchrun has started this process as one of several."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def is_later_rank() -> bool:
+    """Whether this process is one of several, and not the first."""
+    return is_rank() and os.environ["RANK"] != "0"
 
 
 def was_restarted() -> bool:
@@ -66,6 +72,7 @@ def start_ranks(count: int, max_restarts: int) -> None:
     options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "rankformer"}
     options |= {"local_addr": "localhost", "monitor_interval": 0.1, "max_restarts": max_restarts}
     config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=count, **options)
+    Heartbeat.leave_to_others()
     with tempfile.TemporaryDirectory() as folder:
         problem = Path(folder, "problem")
         os.environ[_PROBLEM] = str(problem)
@@ -101,4 +108,4 @@ def leave_to_parent(problem: BaseException, line: str, code: int) -> bool:
         temporary.write_text(f"{code} {line}", encoding="utf-8")
         temporary.replace(path)
         return True
-    return os.environ["RANK"] != "0" and isinstance(problem, RankformerError)
+    return is_later_rank() and isinstance(problem, RankformerError)

@@ -13,7 +13,7 @@ import typer
 
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import JsonFlag, console, option, printable, show_json, show_note, show_table, show_warning
-from rankformer.cli.progress import busy
+from rankformer.cli.progress import Heartbeat, busy, on_terminal
 from rankformer.errors import AbsentDataError, ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -153,9 +153,11 @@ def _datasets(names: list[str] | None) -> "tuple[tuple[Dataset, ...], tuple[tupl
 @contextmanager
 def _progress() -> "Iterator[Callable[[Step], None]]":
     """Yield a function that reports each result on stderr, and on a terminal also the current epoch."""
-    with busy("starting") as status:  # None where nobody is watching
+    doing = "starting"
+    with busy(doing) if on_terminal() else Heartbeat(lambda: doing) as status:  # None where nobody is watching
 
         def tell(step: "Step") -> None:
+            nonlocal doing
             if step.what == "note":
                 show_warning(step.text)
             elif step.what == "done":
@@ -164,8 +166,10 @@ def _progress() -> "Iterator[Callable[[Step], None]]":
                 show_note(f"{step.text}{value}, {step.seconds:.1f} s", f"{step.done}/{step.total}")
             elif status is not None:
                 status.update(printable(step.text))
-            elif step.what == "begun":
-                show_note(step.text, "started", "dim")
+            else:
+                doing = step.text
+                if step.what == "begun":
+                    show_note(step.text, "started", "dim")
 
         yield tell
 

@@ -328,6 +328,7 @@ class TuningProgress:
         self._show_best(study)
         if self.watched:
             return
+        self.doing = f"trial {trial.number + 1}"
         result = f"failed: {trial.problem}"
         if trial.value is not None:
             mark = " (best)" if trial is study.best else f" ({trial.state})" if trial.state != "complete" else ""

@@ -78,10 +78,19 @@ def table_of(data: Any) -> pa.Table | None:
     if isinstance(data, pa.Table):
         return data
     if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
-        return pa.Table.from_pandas(data, preserve_index=False)
+        return from_pandas(data)
     if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
         return pa.table(data)
     return None
+
+
+def from_pandas(frame: Any) -> pa.Table:
+    """Return a pandas frame as an Arrow table."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (TypeError, ValueError) as error:  # those of Arrow among them
+        found = " ".join(" ".join(map(str, error.args)).split())
+        raise DataError(f"the frame cannot be read: {found}; give each column its own name and one type") from error
 
 
 def _named(value: Any) -> str:

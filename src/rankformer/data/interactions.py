@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rankformer.data.cleaning import distinct, k_core_mask
 from rankformer.data.clusters import clustered_order
 from rankformer.data.columns import extended_titles, first_titles, join_logs
-from rankformer.data.conversion import from_csr, parts_of, picked
+from rankformer.data.conversion import from_csr, from_pandas, parts_of, picked
 from rankformer.data.id_map import IdMap
 from rankformer.data.location import read_logs
 from rankformer.data.parts import Block, Parts
@@ -176,7 +176,7 @@ class Interactions:
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Interactions":
         """Return the interactions in a pandas frame, with the arguments of `from_arrow`."""
-        return cls.from_arrow(pa.Table.from_pandas(frame, preserve_index=False), **columns)
+        return cls.from_arrow(from_pandas(frame), **columns)
 
     @classmethod
     def from_polars(cls, frame: Any, **columns: Any) -> "Interactions":

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankformer.data.columns import pick_items
+from rankformer.data.conversion import from_pandas
 from rankformer.data.id_map import IdMap, read_id_lines
 from rankformer.data.readers import read_table, reader_by_suffix
 from rankformer.data.readers.base import RawTable
@@ -61,7 +62,7 @@ class Items:
     @classmethod
     def from_pandas(cls, frame: Any, **columns: Any) -> "Items":
         """Return the items in a pandas frame, with the arguments of `read`."""
-        return cls.from_arrow(pa.Table.from_pandas(frame, preserve_index=False), **columns)
+        return cls.from_arrow(from_pandas(frame), **columns)
 
     @classmethod
     def _from_raw(cls, raw: RawTable, item: str | None, title: str | None) -> "Items":

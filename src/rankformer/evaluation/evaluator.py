@@ -130,6 +130,7 @@ def evaluate(
     seed: int | None = None,
     split_name: str | None = None,
     lists: NDArray[np.int64] | None = None,
+    **columns: Any,
 ) -> Evaluation:
     """Return the metrics of the model's lists on the test part, over all users with at least one test interaction.
 
@@ -148,6 +149,7 @@ def evaluate(
         seed: seed of the training run, for the protocol.
         split_name: what to call the test part in the protocol; its own name by default.
         lists: (U, K) what an earlier evaluation of the same test part listed; the model ranks by default.
+        **columns: user=, item=, ... name the columns of a test part that is a table or file, as for `Interactions.of`.
 
     Raises:
         DataError: the test part is empty, shares no user with the model, or is left out of the lists altogether.
@@ -159,7 +161,7 @@ def evaluate(
     if mask == "train+valid" and valid is None:
         raise ConfigError("mask='train+valid' needs the validation part; pass valid=..., or use mask='train'")
     recommender = model if isinstance(model, Recommender) else model.recommender
-    test = Interactions.of(test)
+    test = Interactions.of(test, **columns)
     truth = GroundTruth.of(test, recommender.user_ids, recommender.item_ids)
     learned_from = recommender.history if train is None else train
     trained = recommender.fitted if train is None else seen_by(recommender, train)

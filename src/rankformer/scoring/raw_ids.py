@@ -59,8 +59,9 @@ def as_list(raw_ids: Sequence[Any], label: str) -> list[Any]:
     return list(raw_ids)
 
 
-def unknown_ids(ids: IdMap, missing: list[Any], kind: str) -> UnknownIdError:
-    """Return the error that names the first of the missing ids and shows what ids look like."""
+def unknown_ids(ids: IdMap, missing: list[Any], kind: str, remedy: str = "") -> UnknownIdError:
+    """Return the error that names the first of the missing ids, shows what ids look like, and says what helps."""
     named = ", ".join(repr(value) for value in missing[:3]) + (", ..." if len(missing) > 3 else "")
     examples = " or ".join(repr(value) for value in ids.ids.slice(0, 2).to_pylist()) or "(there are none)"
-    return UnknownIdError(f"unknown {kind}: {named} ({len(missing)} not known to the model); ids look like {examples}")
+    found = f"unknown {kind}: {named} ({len(missing)} not known to the model); ids look like {examples}"
+    return UnknownIdError(f"{found}; {remedy}" if remedy else found)

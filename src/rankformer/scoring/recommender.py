@@ -70,7 +70,8 @@ class Recommender(IndexRecommender):
         everyone = self.user_ids.ids if users is None else as_list(users, "users")
         indices = np.arange(len(everyone)) if users is None else self.user_ids.index_of(everyone)
         if (indices < 0).any() and fallback != "popularity":
-            raise unknown_ids(self.user_ids, [everyone[row] for row in np.flatnonzero(indices < 0)], "user")
+            remedy = "fallback='popularity' (--fallback popularity) lists popular items for them"
+            raise unknown_ids(self.user_ids, [everyone[row] for row in np.flatnonzero(indices < 0)], "user", remedy)
         lists = self.rank(torch.from_numpy(indices), options, seen=self.fitted if mask == "train" else None)
         names = self.user_ids.take(indices) if (indices >= 0).all() else names_of(self.user_ids, everyone)
         cold = (indices < 0) | self.cold[indices]
