@@ -145,3 +145,11 @@ def test_weights_that_no_decomposition_bears_stop_a_fit_in_one_line(name, log):
     got, message = numerics._fitted(MODELS[name], settings, numerics.logs()[log])
     assert got in ("stopped", "finite"), message
     assert got == "finite" or "weights of the interactions" in message
+
+
+def test_lists_agree_when_only_their_rounding_differs():
+    lists = b"user_id,item_id,score,rank\n0,7,0.9389743,1\n0,8,0.5,2\n"
+    assert limits._agrees(("", lists.replace(b"0.9389743", b"0.9389744")), ("", lists))
+    assert not limits._agrees(("", lists.replace(b"0.9389743", b"0.9399743")), ("", lists))
+    assert not limits._agrees(("", lists.replace(b"0,8,0.5,2\n", b"")), ("", lists))
+    assert not limits._agrees(("", lists.replace(b"0,8,", b"0,9,")), ("", lists))
