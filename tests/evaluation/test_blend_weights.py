@@ -62,6 +62,18 @@ def test_a_weight_vector_is_worth_what_the_blend_scores_in_evaluation(weights):
     assert ballot(scorers).ndcg(weights) == pytest.approx(ndcg(scorers, weights), abs=1e-6)
 
 
+def test_only_what_members_disagree_on_is_kept():
+    scorers = [scorer(1), informed(1.0)]
+    found = ballot(scorers)
+    low, high = found.differences.aminmax(dim=0)
+    assert len(found.earlier) > 0
+    assert ((low < 0) & (high > 0)).all()
+    assert found.ahead.max() < blend_weights.CUTOFF
+    twin = ballot([scorers[1], scorers[1]])
+    assert len(twin.earlier) == 0
+    assert twin.ndcg([0.5, 0.5]) == pytest.approx(ndcg(scorers, [0.0, 1.0]), abs=1e-6)
+
+
 def test_small_blocks_of_users_change_nothing(monkeypatch):
     scorers = [scorer(1), informed(1.0)]
     whole = ballot(scorers).ndcg([0.4, 0.6])
@@ -90,7 +102,7 @@ def test_ties_go_to_the_item_with_the_lower_index():
 
 def test_a_sample_of_users_is_a_part_of_them_and_the_seed_decides_which(monkeypatch):
     monkeypatch.setattr(blend_weights, "MOST_USERS", 10)
-    scorers = [scorer(1)]
+    scorers = [scorer(1), scorer(2)]
     samples = [Ballot.of(scorers, TRUTH, SEEN, seed) for seed in (0, 0, 1)]
     assert samples[0].users == 10
     first, again, other = (sample.differences for sample in samples)
@@ -130,13 +142,31 @@ def test_a_useless_member_gets_nothing():
     assert values[0] == values[2] > 0  # the blend, and the blend without it
 
 
-def test_a_member_that_the_others_do_better_without_gets_nothing():
+def test_a_member_that_the_others_do_clearly_better_without_gets_nothing():
     found = ballot([informed(1.5, seed) for seed in range(4)])
     kept = np.flatnonzero(bagged_greedy(found))
     value = found.ndcg(bagged_greedy(found))
     for k in kept:
         others = np.where(np.arange(4) == k, 0.0, bagged_greedy(found))
-        assert found.ndcg(others) <= value
+        assert found.ndcg(others) <= (1 + blend_weights.TOLERANCE) * value
+
+
+def test_no_member_gets_more_than_half_where_that_costs_nothing(monkeypatch):
+    found = ballot([informed(2.5, 1), informed(1.2, 2), informed(1.2, 3)])
+    monkeypatch.setattr(blend_weights, "TOLERANCE", 1.0)
+    capped = bagged_greedy(found)
+    monkeypatch.setattr(blend_weights, "MOST_WEIGHT", 1.0)
+    free = bagged_greedy(found)
+    assert free.max() > 0.5 == capped.max()
+    assert capped.sum() == pytest.approx(1)
+    assert capped[1] / capped[2] == pytest.approx(free[1] / free[2])
+
+
+def test_a_member_gets_more_than_half_where_validation_tells(monkeypatch):
+    found = ballot([informed(6.0, 1), informed(0.5, 2)])
+    capped, free = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    assert found.ndcg(capped) < 0.998 * found.ndcg(free)
+    assert (blend_weights._capped(found, free) == free).all()
 
 
 def test_values_are_those_of_the_blend_and_of_the_blend_without_each_member():

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from tests.logs import random_log
 
 from rankformer.data.interactions import Interactions
 from rankformer.errors import DataError, NotSupportedError, UnknownIdError
 from rankformer.scoring.histories import Histories
-from rankformer.scoring.item_matrix import DenseWeights
+from rankformer.scoring.item_matrix import DenseWeights, SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
 from rankformer.scoring.recommender import Recommender
 
@@ -92,3 +93,23 @@ def test_weights_of_another_catalogue_are_rejected():
         ItemScorer.restore({"weights": WEIGHTS[:3, :3]}, {"kind": "dense", "count_duplicates": False}, LOG)
     with pytest.raises(DataError, match="the scorer knows 3 items"):
         Recommender(ItemScorer(DenseWeights(WEIGHTS[:3, :3]), scorer_of().histories), LOG.user_ids, LOG.item_ids, LOG)
+
+
+@pytest.mark.parametrize("users", [95, 96, 101])  # below and above what three threads divide
+def test_threads_change_no_score(users):
+    log = random_log(120, 40, 900, seed=3)
+    generator = torch.Generator().manual_seed(0)
+    scorer = ItemScorer.of(SparseWeights.of_lists(*lists_of(40, 7, generator)), log)
+    asked, threads = torch.randperm(120, generator=generator)[:users], torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = scorer.scores(asked)
+        torch.set_num_threads(3)
+        assert torch.equal(scorer.scores(asked), alone)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def lists_of(items, count, generator):
+    sources = torch.stack([torch.randperm(items, generator=generator)[:count] for _ in range(items)])
+    return sources, torch.rand(items, count, generator=generator)

@@ -3,7 +3,8 @@
 Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004. One greedy run starts empty and adds, again
 and again, the member whose addition helps the mean NDCG most; the counts at the best moment are its weights. Several
 runs on random halves of the validation users are averaged, which keeps a member that helped some users by chance small;
-one that the others do better without is then left out.
+one that the others do clearly better without is then left out, and none gets more than half unless that is clearly
+worse. Where validation cannot tell, several members are safer than one: the test part is never quite like it.
 
 What a weight vector is worth takes milliseconds: each user keeps only the best candidates of every member. A candidate
 outside all of these would have to be low with every member and high in their sum.
@@ -31,6 +32,8 @@ MOST_USERS = 8000  # validation users that are looked at, a random sample
 MOST_INTERACTIONS = 24_000  # of theirs: fewer users where each has many
 BAGS, STEPS = 6, 12
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
+MOST_WEIGHT = 0.5  # of one member
+TOLERANCE = 0.005  # of the validation NDCG, below its standard error: less does not speak against several members
 _BLOCK_NUMBERS = 2**25  # scores held at once
 
 
@@ -39,11 +42,15 @@ class Ballot:
     """What members say of the relevant candidates of validation users, each beside the other candidates of its user.
 
     The rank of a relevant candidate under a weight vector is the number of others whose difference to it, weighted, is
-    positive, or 0 with a lower item index: so that nothing has to be sorted. Users without one do not matter.
+    positive, or 0 with a lower item index: so that nothing has to be sorted. Most need not even be looked at: one that
+    every member puts ahead is ahead under all weights, one that every member puts behind never is, and with CUTOFF of
+    the former a relevant candidate is in no list. What remains are P pairs in doubt.
     """
 
-    differences: Tensor  # (K, h, c) of each candidate's standardized score to the relevant one's; padded with -inf
-    earlier: Tensor  # (h, c) whether a candidate wins ties
+    differences: Tensor  # (K, P) of the other candidate's standardized score to the relevant one's, by relevant one
+    earlier: Tensor  # (P,) whether the other wins ties
+    doubtful: Tensor  # (h,) pairs of each relevant candidate
+    ahead: Tensor  # (h,) candidates that are ahead of it under all weights
     user: Tensor  # (h,) whose the relevant candidate is, from 0
     share: Tensor  # (h,) 1 / the DCG of a perfect list of its user
     users: int  # the mean is over so many
@@ -60,37 +67,38 @@ class Ballot:
             users = users[chosen[(chosen >= 0) & (chosen < len(users))]]
         rows = max(1, _BLOCK_NUMBERS // (scorers[0].num_items * len(scorers)))
         alone = [BlendScorer((Member.of("", scorer, 1.0),)) for scorer in scorers]
-        blocks = [_beside(alone, users[at : at + rows], truth, seen) for at in range(0, len(users), rows)]
-        blocks.append((torch.zeros(0, len(scorers), 1), torch.zeros(0, 1, dtype=torch.bool), users[:0]))
-        width = int(ranks.joined(np.array([max(block[0].shape[2] for block in blocks)])).max())
-        differences = torch.cat([_pad(block[0], width, -math.inf) for block in blocks])
-        earlier = torch.cat([_pad(block[1], width, False) for block in blocks])
-        user = np.concatenate([block[2] for block in blocks])
-        discounts = 1 / torch.log2(torch.arange(CUTOFF) + 2.0)
-        counts = truth.counts[np.searchsorted(truth.users, user)]
-        share = 1 / torch.cumsum(discounts, 0)[torch.from_numpy(counts).clamp(max=CUTOFF) - 1]
-        user = np.searchsorted(users, user) + ranks.before(len(users))[0]
-        found = (differences.numpy(), earlier.numpy(), user, share.numpy())
-        differences, earlier, numbers, share = (torch.from_numpy(ranks.joined(each)) for each in found)
-        of_members = differences.transpose(0, 1).contiguous()
-        return cls(of_members, earlier, numbers, share, ranks.before(len(users))[1])
+        blocks = [_beside(alone, users[at : at + rows], truth, seen) for at in range(0, max(1, len(users)), rows)]
+        differences, earlier, doubtful, ahead, user = (np.concatenate(each) for each in zip(*blocks, strict=True))
+        discounts = 1 / np.log2(np.arange(CUTOFF) + 2)
+        share = 1 / discounts.cumsum()[truth.counts[np.searchsorted(truth.users, user)].clip(max=CUTOFF) - 1]
+        numbers = np.searchsorted(users, user) + ranks.before(len(users))[0]
+        found = (differences, earlier, doubtful, ahead, numbers, share.astype(np.float32))
+        pairs, ties, lengths, before, user_of, share_of = (torch.from_numpy(ranks.joined(each)) for each in found)
+        count = ranks.before(len(users))[1]
+        return cls(pairs.T.contiguous(), ties, lengths, before, user_of, share_of, count)
 
     def of_users(self, chosen: NDArray[np.bool_]) -> "Ballot":
         """Return the ballot of some of the users."""
         kept = torch.from_numpy(chosen)[self.user]
+        pairs = kept.repeat_interleave(self.doubtful)
         return Ballot(
-            self.differences[:, kept], self.earlier[kept], self.user[kept], self.share[kept], int(chosen.sum())
+            self.differences[:, pairs],
+            self.earlier[pairs],
+            self.doubtful[kept],
+            self.ahead[kept],
+            self.user[kept],
+            self.share[kept],
+            int(chosen.sum()),
         )
 
     def ndcg(self, weights: Sequence[float] | NDArray[np.float64]) -> float:
         """Return the mean NDCG of the lists that a weight vector (K,) gives."""
-        # 0 times the padding's -inf would be NaN.
-        return self._mean_ndcg(sum(self.differences[k] * weight for k, weight in enumerate(weights) if weight))
+        return self._mean_ndcg(torch.as_tensor(weights, dtype=self.differences.dtype) @ self.differences)
 
     def greedy(self, steps: int = STEPS) -> NDArray[np.float64]:
         """Return the weights of one greedy run, which sum to 1."""
         count = len(self.differences)
-        total, added = torch.zeros(self.earlier.shape), np.zeros(count)
+        total, added = torch.zeros(len(self.earlier)), np.zeros(count)
         best_value, best = 0.0, np.ones(count) / count
         for _ in range(steps):
             values = [self._mean_ndcg(total + each) for each in self.differences]
@@ -101,9 +109,12 @@ class Ballot:
                 best_value, best = values[chosen], added / added.sum()
         return best
 
-    def _mean_ndcg(self, differences: Any) -> float:
-        """Return the mean NDCG under weighted differences, (h, c)."""
-        rank = ((differences > 0) | ((differences == 0) & self.earlier)).sum(dim=1)
+    def _mean_ndcg(self, differences: Tensor) -> float:
+        """Return the mean NDCG under weighted differences, (P,)."""
+        is_ahead = (differences > 0) | ((differences == 0) & self.earlier)
+        until = torch.nn.functional.pad(is_ahead.cumsum(0, dtype=torch.int32), (1, 0))
+        ends = self.doubtful.cumsum(0)
+        rank = self.ahead + until[ends] - until[ends - self.doubtful]
         gains = torch.where(rank < CUTOFF, self.share / torch.log2(rank + 2.0), 0.0)
         return float(gains.sum(dtype=torch.float64)) / max(1, self.users)
 
@@ -141,26 +152,36 @@ def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np
         runs += [ballot.of_users(half).greedy(), ballot.of_users(~half).greedy()]
     weights: NDArray[np.float64] = np.mean(runs, axis=0)
     weights[weights < LEAST_WEIGHT] = 0
-    return _pruned(ballot, weights / weights.sum())
+    return _capped(ballot, _pruned(ballot, weights / weights.sum()))
 
 
 def _pruned(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights without members, one after the other, that the others do better without."""
+    """Return the weights without members, one after the other, that the others do clearly better without."""
     value = ballot.ndcg(weights)
     while np.count_nonzero(weights) > 1:
         fewer = [np.where(np.arange(len(weights)) == k, 0.0, weights) for k in np.flatnonzero(weights)]
         values = [ballot.ndcg(each) for each in fewer]
-        if max(values) <= value:
+        if max(values) <= (1 + TOLERANCE) * value:
             break
         value, weights = max(values), fewer[int(np.argmax(values))]
     scaled: NDArray[np.float64] = weights / weights.sum()
     return scaled
 
 
+def _capped(ballot: Ballot, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights with no member above half of them all, unless the validation part tells that this is worse."""
+    largest = weights.max()
+    if not MOST_WEIGHT < largest < 1:
+        return weights
+    capped = np.where(weights == largest, MOST_WEIGHT, weights * (1 - MOST_WEIGHT) / (1 - largest))
+    return capped if ballot.ndcg(capped) >= (1 - TOLERANCE) * ballot.ndcg(weights) else weights
+
+
 def _beside(
     scorers: Sequence[Scorer], users: NDArray[np.int64], truth: GroundTruth, seen: SeenItems
-) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
-    """Return the rows of a ballot for some users: differences (h, K, c), who wins ties (h, c), and whose it is (h,).
+) -> tuple[NDArray[Any], ...]:
+    """Return the part of a ballot for some users: differences (P, K), ties (P,), and for each relevant one (h,)
+    its pairs in doubt, how many are ahead of it, and whose it is.
 
     The candidates of a user are the best items of all members.
     """
@@ -182,10 +203,13 @@ def _beside(
         kept[user, column] = mine[user, item]
     relevant = torch.from_numpy(truth.relevant.contains(users[user.numpy()], item.numpy()))
     hit, place = user[relevant], column[relevant]
-    others = values[:, hit]  # (K, h, c)
+    others = values[:, hit]  # (K, h, c); -inf beyond a user's candidates
     differences = others - others.gather(2, place.expand(len(scorers), -1)[..., None])
-    return differences.transpose(0, 1), torch.arange(values.shape[2]) < place[:, None], users[hit.numpy()]
-
-
-def _pad(values: Tensor, width: int, filling: float) -> Tensor:
-    return torch.nn.functional.pad(values, (0, width - values.shape[-1]), value=filling)
+    earlier = torch.arange(values.shape[2]) < place[:, None]
+    least, most = differences.aminmax(dim=0)
+    is_ahead = (least > 0) | ((least == 0) & earlier)
+    can_be_listed = is_ahead.sum(dim=1) < CUTOFF
+    in_doubt = ((most > 0) | ((most == 0) & earlier)) & ~is_ahead & can_be_listed[:, None]
+    of_each = (in_doubt.sum(dim=1)[can_be_listed], is_ahead.sum(dim=1)[can_be_listed])
+    owners = users[hit[can_be_listed].numpy()]
+    return differences[:, in_doubt].T.numpy(), earlier[in_doubt].numpy(), *(each.numpy() for each in of_each), owners

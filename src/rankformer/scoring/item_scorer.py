@@ -5,7 +5,9 @@ score is a sum over the history: item j of it contributes x_uj W[j, i], and noth
 """
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from rankformer.scoring.graph_filter import GraphFilter
 from rankformer.scoring.histories import Histories
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
 
+_LEAST_ROWS = 32  # for a thread to be worth its beginning
 _KINDS: tuple[type[ItemMatrix], ...] = (SparseWeights, DenseWeights, GraphFilter, DualWeights)
 ITEM_WEIGHTS = {kind.kind: kind for kind in _KINDS}
 
@@ -52,7 +55,18 @@ class ItemScorer(Scorer):
 
     def scores(self, users: Tensor, out: Tensor | None = None) -> Tensor:
         del out
-        return torch.from_numpy(self.matrix.product(self.histories[users.cpu().numpy()]))
+        x, threads = self.histories[users.cpu().numpy()], torch.get_num_threads()
+        if threads == 1 or len(users) < _LEAST_ROWS * threads:
+            return torch.from_numpy(self.matrix.product(x))
+        scores = np.empty((len(users), self.num_items), np.float32)
+        cuts = pairwise(np.linspace(0, len(users), threads + 1, dtype=int))
+
+        def fill(rows: slice) -> None:
+            scores[rows] = self.matrix.product(x[rows])
+
+        with ThreadPoolExecutor(threads) as pool:  # a sparse product takes one
+            list(pool.map(fill, starmap(slice, cuts)))
+        return torch.from_numpy(scores)
 
     def for_histories(self, histories: Histories) -> "ItemScorer":
         shape, weights = (histories.num_users, self.num_items), histories.weights
