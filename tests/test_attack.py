@@ -138,10 +138,11 @@ def test_dear_bodies_are_of_many_kinds_and_the_same_for_one_seed():
         ("lightgcn", "weights of 3e38"),
         ("rankformer", "one weight of 1e30"),
         ("blend", "weights from 1e-30 to 1e30"),
+        ("ials", "weights of 3e38"),
     ],
 )
 def test_weights_that_no_decomposition_bears_stop_a_fit_in_one_line(name, log):
-    settings = {"embedding_dim": 8, "epochs": 3} if name != "blend" else {}
+    settings = {"blend": {}, "ials": {"embedding_dim": 8}}.get(name, {"embedding_dim": 8, "epochs": 3})
     got, message = numerics._fitted(MODELS[name], settings, numerics.logs()[log])
     assert got in ("stopped", "finite"), message
     assert got == "finite" or "weights of the interactions" in message
