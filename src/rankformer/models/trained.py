@@ -51,7 +51,7 @@ class TrainedModel(Model):
                 self.network.initialize(graph)
             except NOT_SOLVED:
                 found = "step 0: the initialization has no finite solution"
-                raise TrainingError(f"{found}; check the weights of the interactions, or try another one") from None
+                raise TrainingError(f"{found}; check the weights of the interactions, or set another one") from None
         self.network.to(self.device)
         train(self.network, graph, settings, context)
         with torch.no_grad():

@@ -28,6 +28,7 @@ from rankformer.serving.settings import ServiceSettings
 
 Entry = dict[str, Any]
 _NOT_METRICS = ("event", "epoch", "best", "seconds")
+_DESCRIBED = 1024  # entries of lists that are written at once
 
 
 class ServedModel:
@@ -158,16 +159,18 @@ class ServedModel:
     def _ranked(self, found: TopK) -> Iterator[list[Entry]]:
         """Yield item indices with their scores as lists for callers; -1 marks an empty position.
 
-        One by one: the entries of a whole batch take ten times the memory of its answer.
+        A few at a time: the entries of a whole batch take several times the memory of its answer.
         """
-        cold = self.recommender.is_cold
-        for row, scores in zip(found.items.tolist(), found.scores.float().tolist(), strict=True):
-            entries = iter(self.described([item for item in row if item >= 0]))
-            yield [
-                {**next(entries), "score": score, "rank": rank, **({"cold": True} if cold[item] else {})}
-                for rank, (item, score) in enumerate(zip(row, scores, strict=True), start=1)
-                if item >= 0
-            ]
+        cold, at_once = self.recommender.is_cold, max(1, _DESCRIBED // max(1, found.items.shape[1]))
+        for lists in zip(found.items.split(at_once), found.scores.float().split(at_once), strict=True):
+            rows, scores = (part.tolist() for part in lists)
+            entries = iter(self.described([item for row in rows for item in row if item >= 0]))
+            for row, values in zip(rows, scores, strict=True):
+                yield [
+                    {**next(entries), "score": score, "rank": rank, **({"cold": True} if cold[item] else {})}
+                    for rank, (item, score) in enumerate(zip(row, values, strict=True), start=1)
+                    if item >= 0
+                ]
 
     @cached_property
     def can(self) -> dict[str, bool]:
