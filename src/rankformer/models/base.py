@@ -27,8 +27,6 @@ from rankformer.settings import ModelSettings
 from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
 P = ParamSpec("P")
-# What torch and NumPy raise where a decomposition does not converge.
-NOT_SOLVED = (torch.linalg.LinAlgError, np.linalg.LinAlgError)  # type: ignore[attr-defined]
 
 
 class Model(ABC):

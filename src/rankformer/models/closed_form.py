@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from rankformer.errors import ConfigError, TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import NOT_SOLVED, Model
+from rankformer.initialization import NOT_SOLVED
+from rankformer.models.base import Model
 from rankformer.models.quick_search import quick_search
 from rankformer.scoring.base import Scorer
 from rankformer.settings import ModelSettings

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rankformer.errors import RunFolderError, TrainingError
+from rankformer.errors import RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.base import NOT_SOLVED, Model
+from rankformer.models.base import Model
 from rankformer.runs.training_log import history_of
 from rankformer.scoring.base import Scorer
 from rankformer.training.context import FitContext, TrainingState
@@ -47,11 +47,7 @@ class TrainedModel(Model):
             self.network.to(self.device).continue_from(graph, warm)
             settings, context = self.update_settings(context.choices or {}), replace(context, choices=None)
         elif context.resume_from is None:
-            try:
-                self.network.initialize(graph)
-            except NOT_SOLVED:
-                found = "step 0: the initialization has no finite solution"
-                raise TrainingError(f"{found}; check the weights of the interactions, or set another one") from None
+            self.network.initialize(graph)
         self.network.to(self.device)
         train(self.network, graph, settings, context)
         with torch.no_grad():

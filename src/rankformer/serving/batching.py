@@ -9,7 +9,7 @@ once.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,7 @@ class BatchQueue(Generic[Key, Answer]):
 
     def __init__(
         self,
-        answer: Callable[[Key, Sequence[Any]], Sequence[Answer]],
+        answer: Callable[[Key, Sequence[Any]], Iterable[Answer]],
         *,
         threads: int,
         batch_size: int,

@@ -162,8 +162,8 @@ class ServedModel:
         A few at a time: the entries of a whole batch take several times the memory of its answer.
         """
         cold, at_once = self.recommender.is_cold, max(1, _DESCRIBED // max(1, found.items.shape[1]))
-        for lists in zip(found.items.split(at_once), found.scores.float().split(at_once), strict=True):
-            rows, scores = (part.tolist() for part in lists)
+        for start in range(0, len(found.items), at_once):
+            rows, scores = (part[start : start + at_once].tolist() for part in (found.items, found.scores.float()))
             entries = iter(self.described([item for row in rows for item in row if item >= 0]))
             for row, values in zip(rows, scores, strict=True):
                 yield [
