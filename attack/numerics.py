@@ -4,6 +4,7 @@ A fit ends with finite numbers, or is stopped by an error of one line. Where one
 error names it; where a training was under way, it has the step.
 """
 
+import re
 import traceback
 import warnings
 from collections import Counter
@@ -99,7 +100,8 @@ def _fitted(model: Any, settings: dict[str, Any], log: Interactions) -> tuple[st
         return ("finite", "") if scorer.is_finite() else ("unexpected", "numbers that are not finite")
     except TrainingError as error:
         text = str(error)
-        return ("stopped", text) if "\n" not in text and len(text) < 500 else ("unexpected", text[:500])
+        is_clear = "\n" not in text and len(text) < 500 and re.search(r"step \d+|no finite solution|member", text)
+        return ("stopped", text) if is_clear else ("unexpected", text[:500])
     except ConfigError as error:
         return "refused", str(error)
     except RankformerError as error:

@@ -1,6 +1,7 @@
 """The standing attack, in small: each campaign runs, finds nothing, and says so when it does find something."""
 
 import ast
+import os
 import random
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import pytest
 from attack import damage, events, inputs, limits, numerics, report, values
 from attack.__main__ import CAMPAIGNS, Attack
 from attack.service import bodies
+from tests.serving.runs import write_run
+
+from rankformer.models.registry import MODELS
 
 ROOT = Path(__file__).parents[1]
 
@@ -91,13 +95,22 @@ def test_extreme_numbers_are_finite_or_stopped_with_their_cause():
     assert found["fits"] >= 10
 
 
-def test_a_memory_limit_is_said_in_one_line(tmp_path):
-    log = limits.write_log(tmp_path / "log.csv", users=500, rows=200_000)
+@pytest.mark.parametrize("stage", ["reading", "loading"])
+def test_a_memory_limit_is_said_in_one_line(tmp_path, stage):
+    if stage == "reading":
+        words = ["data", "info", str(limits.write_log(tmp_path / "log.csv", users=500, rows=200_000))]
+    else:
+        words = ["recommend", str(write_run(tmp_path / "run")), "--all", "--out", str(tmp_path / "lists.csv")]
     # In a process of its own: memory that this one has freed would not count against the limit.
-    program = f"from attack import limits; print(*limits.command(['data', 'info', {str(log)!r}], megabytes=8)[::2])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.startswith("1 error: not enough memory"), done
-    assert done.stdout.count("\n") <= 2
+    program = (
+        "from attack import limits; limits.PATIENCE = 20;"
+        f"[print(*limits.command({words!r}, megabytes)[::2]) for megabytes in (8, 12, 16)]"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
+    found = [line for line in done.stdout.splitlines() if line]
+    assert len(found) == 3, done
+    assert all(line.startswith("1 error: not enough memory") for line in found), done
 
 
 def test_what_must_not_be_is_a_violation():
@@ -117,3 +130,27 @@ def test_dear_bodies_are_of_many_kinds_and_the_same_for_one_seed():
     assert found == dict(bodies(random.Random(1), 50))
     assert len(found) > 30
     assert max(map(len, found.values())) > 900_000
+
+
+@pytest.mark.parametrize(
+    ("name", "log"),
+    [
+        ("lightgcn", "weights of 3e38"),
+        ("rankformer", "one weight of 1e30"),
+        ("blend", "weights from 1e-30 to 1e30"),
+        ("ials", "weights of 3e38"),
+    ],
+)
+def test_weights_that_no_decomposition_bears_stop_a_fit_in_one_line(name, log):
+    settings = {"blend": {}, "ials": {"embedding_dim": 8}}.get(name, {"embedding_dim": 8, "epochs": 3})
+    got, message = numerics._fitted(MODELS[name], settings, numerics.logs()[log])
+    assert got in ("stopped", "finite"), message
+    assert got == "finite" or "weights of the interactions" in message
+
+
+def test_lists_agree_when_only_their_rounding_differs():
+    lists = b"user_id,item_id,score,rank\n0,7,0.9389743,1\n0,8,0.5,2\n"
+    assert limits._agrees(("", lists.replace(b"0.9389743", b"0.9389744")), ("", lists))
+    assert not limits._agrees(("", lists.replace(b"0.9389743", b"0.9399743")), ("", lists))
+    assert not limits._agrees(("", lists.replace(b"0,8,0.5,2\n", b"")), ("", lists))
+    assert not limits._agrees(("", lists.replace(b"0,8,", b"0,9,")), ("", lists))

@@ -17,8 +17,12 @@ Each message says what was found, what was expected and what to do, in one line.
 warning: `IgnoredWeightsWarning`.
 """
 
+import errno
 from importlib import import_module
 from typing import Any
+
+# torch; and Arrow and Python, where there is no room for the stack of another thread.
+_OUT_OF_MEMORY = ("can't allocate memory", "Failed to launch worker thread", "can't start new thread")
 
 
 class RankformerError(Exception):
@@ -71,6 +75,17 @@ class RankError(RankformerError):
 
 class IgnoredWeightsWarning(UserWarning):
     """The interactions have weights, and the method at hand cannot use them."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised in place of, means too little memory, as each library says it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            return True
+        if any(words in str(error) for words in _OUT_OF_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def extra_module(module: str, extra: str) -> Any:

@@ -13,9 +13,11 @@ the table of an earlier fit.
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rankformer.errors import TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
 from rankformer.graph.random_rows import drawn_rows
@@ -28,6 +30,9 @@ LEAST_SQUARES: dict[str, Any] = {
     "frequency_exponent": 0.0,
     "iterations": 15,
 }
+
+# What torch and NumPy raise where a decomposition does not converge.
+NOT_SOLVED = (torch.linalg.LinAlgError, np.linalg.LinAlgError)  # type: ignore[attr-defined]
 
 _OVERSAMPLE = 16
 _POWER_ITERATIONS = 6
@@ -74,12 +79,19 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
         kind: a name of the module docstring.
         seed: of the random vectors that iterations start from.
         scale: root mean square of the entries of a least-squares table, on each side.
+
+    Raises:
+        TrainingError: the weights of the interactions are too far apart.
     """
     with torch.no_grad():
         if kind == "spectral":
             table.copy_(spectral_table(graph, table.shape[1], seed))
         elif kind == "least-squares":
-            factors = least_squares_factors(graph, table.shape[1], seed, **LEAST_SQUARES)
+            try:
+                factors = least_squares_factors(graph, table.shape[1], seed, **LEAST_SQUARES)
+            except NOT_SOLVED:
+                advice = "check the weights of the interactions, or set another one"
+                raise TrainingError(f"step 0: initialization={kind} has no finite solution; {advice}") from None
             users, items = factors[: graph.num_users], factors[graph.num_users :]
             users /= users_mean(graph, users.square()).sqrt().clamp(min=1e-12)
             items /= items.square().mean().sqrt().clamp(min=1e-12)

@@ -8,8 +8,8 @@ import time
 import pytest
 import typer
 
-from rankformer.cli.main import app, run
-from rankformer.errors import TrainingError
+from rankformer.cli.main import NO_MEMORY, app, run
+from rankformer.errors import DataError, TrainingError
 from rankformer.models.registry import MODELS
 
 APPLICATION = typer.main.get_command(app)
@@ -149,6 +149,11 @@ def test_debug_is_taken_anywhere_and_shows_the_traceback(cli, tmp_path, place):
     assert outcome.err.splitlines()[-1].startswith("error: ")
 
 
+def in_place_of(first, problem):
+    problem.__context__ = first
+    return problem
+
+
 @pytest.mark.parametrize(
     ("problem", "code", "line"),
     [
@@ -162,7 +167,10 @@ def test_debug_is_taken_anywhere_and_shows_the_traceback(cli, tmp_path, place):
         (OSError(28, "No space left on device"), 1, "error: No space left on device"),
         (OSError(30, "Read-only file system", "/x"), 2, "error: /x: Read-only file system"),
         (OSError(36, "File name too long", "x" * 5000), 2, f"error: {'x' * 300}...: File name too long"),
-        (MemoryError(), 1, None),
+        (MemoryError(), 1, f"error: {NO_MEMORY}"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), 1, f"error: {NO_MEMORY}"),
+        (OSError(12, "Cannot allocate memory"), 1, f"error: {NO_MEMORY}"),
+        (in_place_of(MemoryError(), DataError("log.csv is not a whole file")), 1, f"error: {NO_MEMORY}"),
         (KeyboardInterrupt(), 130, None),
     ],
     ids=lambda value: type(value).__name__,

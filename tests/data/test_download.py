@@ -249,10 +249,18 @@ def test_datasets_that_cannot_be_downloaded(tmp_path):
 
 @pytest.mark.parametrize(
     "target",
-    ["ftp://127.0.0.1/f", "file:///etc/passwd", "data:text/plain,x", "http://[::1", "http://a:b:c/", "gopher://x"],
+    [
+        "ftp://127.0.0.1/f",
+        "file:///etc/passwd",
+        "data:text/plain,x",
+        "http://[::1",
+        "http://a:b:c/",
+        "gopher://x",
+        "/f",
+    ],
 )
 def test_a_redirect_to_what_is_not_http_is_refused(server, tmp_path, target):
     server.redirect = target
-    with pytest.raises(DownloadError, match=r"redirect|302|nonnumeric port"):
+    with pytest.raises(DownloadError, match=r"\A.*(redirect|302|nonnumeric port).*\Z"):  # one line
         fetch(server, tmp_path)
     assert os.listdir(tmp_path) == []

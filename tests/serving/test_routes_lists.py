@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import tracemalloc
 from urllib.parse import quote
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from rankformer.runs.saved import load_run
+from rankformer.scoring.options import RankingOptions
 from rankformer.serving.errors import json_bytes, long_json_bytes
 from rankformer.serving.schemas import BatchRequest, with_limits
 from rankformer.serving.settings import ServiceSettings
@@ -270,3 +272,13 @@ def test_ids_of_any_type(tmp_path, users, items):
 def test_a_long_answer_is_the_json_it_would_be_in_one_piece():
     document = {"results": [{"a": 1.5, "b": None}, float("nan"), "é\u2028"], "empty": [], "other": {"x": [1]}, "n": 7}
     assert long_json_bytes(document) == json_bytes(document)
+
+
+def test_a_batch_takes_little_more_memory_than_its_answer(client):
+    model = client.app.state.service.current
+    tracemalloc.start()
+    content = long_json_bytes({"results": model.lists(range(USERS), RankingOptions(80, include_seen=True))})
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(content) > 5_000_000
+    assert most < 5 * len(content)

@@ -339,6 +339,19 @@ def test_an_error_nobody_foresaw_says_nothing_about_itself(run_folder, caplog):
         assert "secret" in caplog.text
 
 
+def test_too_little_memory_is_not_an_error_of_the_service(run_folder, caplog):
+    with asking(run_folder) as client:
+
+        def too_large(*_):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+        client.app.state.service.current.lists = too_large
+        answer = client.get("/v1/recommend/u1")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "overloaded")
+        assert "retry-after" in answer.headers
+        assert "needs more memory" in caplog.text
+
+
 def test_headers_of_every_answer(client):
     for url in ("/", "/v1/model", "/nothing", "/metrics", "/openapi.json", "/v1/recommend/nobody"):
         answer = client.get(url, headers={"Origin": "https://elsewhere.example"})

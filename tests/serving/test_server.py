@@ -1,11 +1,13 @@
 """`rankformer serve` as a process: signals, swaps under load, slow callers, a graceful stop."""
 
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -164,3 +166,15 @@ def test_no_collection_passes_over_all_that_is_imported_while_others_wait(run_fo
         started, serving_it = (int(line.split()[1]) for line in service.log.splitlines() if "collected" in line)
     assert started > 100_000
     assert serving_it < started / 10
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs a limit on another process")
+def test_threads_that_answer_are_there_before_memory_is_short(runs, tmp_path):
+    with serving(runs / "one", log=tmp_path / "log", OMP_NUM_THREADS="1") as service:
+        pid = service.process.pid
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + 2**22  # less than the stack of another thread
+        resource.prlimit(pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+        assert httpx.get(f"{service.url}/v1/recommend/u1", timeout=60).status_code == 200
+        body = {"users": ["u1", "u2"]}
+        assert httpx.post(f"{service.url}/v1/recommend:batch", json=body, timeout=60).status_code == 200

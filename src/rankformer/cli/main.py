@@ -34,7 +34,7 @@ from rankformer.cli import ranks
 from rankformer.cli.interrupted import Interrupted
 from rankformer.cli.output import add_command, option, show_note, show_warning
 from rankformer.cli.progress import Heartbeat, on_terminal
-from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError
+from rankformer.errors import IgnoredWeightsWarning, RankformerError, UserError, is_out_of_memory
 
 # The parser's own error, wherever this version of typer keeps it.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -42,6 +42,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 MISSING_OR_IN_THE_WAY = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 # A name too long, links in a circle, a file system that is read-only: for the user to put right as well.
 FOR_THE_USER = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
+NO_MEMORY = "not enough memory; use a smaller dimension, batch_size or log (rankformer plan shows what is needed)"
 
 # The modules of this package that hold a command of their name, by task and in the order of the help; `data` is a group
 # and registers its own.
@@ -209,7 +210,7 @@ def _report(problem: BaseException, arguments: list[str], debug: bool) -> int:
         return 130
     of_the_user = isinstance(problem, OSError) and problem.errno in FOR_THE_USER
     code = 2 if of_the_user or isinstance(problem, (UsageError, UserError, *MISSING_OR_IN_THE_WAY)) else 1
-    line = _error_line(problem, arguments)
+    code, line = (1, NO_MEMORY) if is_out_of_memory(problem) else (code, _error_line(problem, arguments))
     if not ranks.leave_to_parent(problem, line, code):
         show_note(line, "error", "bold red")
     return code
@@ -224,8 +225,6 @@ def _error_line(problem: BaseException, arguments: list[str]) -> str:
     if isinstance(problem, OSError) and problem.strerror:
         name = str(problem.filename or "")
         return f"{name if len(name) < 300 else name[:300] + '...'}: {problem.strerror}" if name else problem.strerror
-    if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
-        return "not enough memory; use a smaller dimension, batch_size or log (rankformer plan shows what is needed)"
     return f"unexpected {type(problem).__name__}: {problem} (--debug shows where)"
 
 

@@ -129,7 +129,7 @@ def _fetch(url: str, part: Path, report: Callable[..., Any], limits: DownloadLim
                 # We have all bytes of the file or more; the checksum decides.
                 return
             if error.code < 500 and error.code not in (408, 429):
-                answer = f"the server answered {error.code} {error.reason}"
+                answer = f"the server answered {error.code} {' '.join(str(error.reason).split())[:200]}"
                 raise DownloadError(f"{url}: {answer}; check the address") from None
             problem = f"the server answered {error.code}"
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:

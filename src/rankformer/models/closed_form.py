@@ -5,10 +5,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-import torch
-
 from rankformer.errors import ConfigError, TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
+from rankformer.initialization import NOT_SOLVED
 from rankformer.models.base import Model
 from rankformer.models.quick_search import quick_search
 from rankformer.scoring.base import Scorer
@@ -84,7 +83,7 @@ class ClosedFormModel(Model):
         try:
             scorer = self.solve(graph) if warm is None else self.solve_from(graph, warm)
             solved = not graph.ranks.total(float(not scorer.is_finite()))[0]  # on every rank
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        except NOT_SOLVED:
             solved = False
         if not solved:
             raise TrainingError(f"{self.name} has no finite solution here; {self.settings.likely_cause()}")

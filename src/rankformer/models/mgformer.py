@@ -82,7 +82,7 @@ class MGFormerSettings(
     """Training steps between fresh projections; none keeps one, and recommending always uses the saved one."""
     attention_scale: float | None = Field(default=None, gt=0)
     """What q . k is multiplied by; none means 1/sqrt(d)."""
-    weights_gain: float = Field(default=1.0, gt=0)
+    weights_gain: float = Field(default=1.0, gt=0, le=1e9)
     """Factor of Xavier's uniform range that the matrices are drawn from."""
     bias: bool = False
     """Whether queries, keys and values have a bias."""

@@ -36,7 +36,7 @@ from torch import Tensor
 from rankformer.data.id_map import IdMap
 from rankformer.data.interactions import Interactions
 from rankformer.data.parts import Parts
-from rankformer.errors import DataError, RunFolderError
+from rankformer.errors import DataError, RunFolderError, is_out_of_memory
 from rankformer.evaluation.evaluator import DEFAULT_METRICS, Evaluation, evaluate, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.evaluation.protocol import installed_versions
@@ -332,6 +332,8 @@ def _reading(path: Path) -> Iterator[Path]:
     try:
         yield path
     except Exception as error:
+        if is_out_of_memory(error):
+            raise  # the file may well be right
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise RunFolderError(f"{path} does not hold what a run needs: {reason}") from error
 

@@ -29,15 +29,16 @@ _EXPANSION = 1000  # times that a larger one may be larger than its file
 
 def read_table(path: Path) -> pa.Table:
     """Return a table with the column types it was written with; Parquet alone turns seconds into milliseconds."""
-    found = pq.read_metadata(path)
-    groups = [found.row_group(number) for number in range(found.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(found.num_columns)]
-    lengths = [_list_length(field) for field in pq.read_schema(path)]
-    values = max(sum(chunk.num_values for chunk in chunks), found.num_rows * sum(lengths))
-    size = max(sum(group.total_byte_size for group in groups), 8 * values)
-    if size > max(_ALWAYS_READ, _EXPANSION * path.stat().st_size):
-        raise DataError(f"{found.num_rows:,} rows ({size:,} bytes) in a file of {path.stat().st_size:,} bytes")
-    table, metadata = pq.read_table(path), found.metadata or {}
+    with pq.ParquetFile(path) as stored:  # pq.read_table waits for ever where no thread can be started
+        found = stored.metadata
+        groups = [found.row_group(number) for number in range(found.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(found.num_columns)]
+        lengths = [_list_length(field) for field in stored.schema_arrow]
+        values = max(sum(chunk.num_values for chunk in chunks), found.num_rows * sum(lengths))
+        size = max(sum(group.total_byte_size for group in groups), 8 * values)
+        if size > max(_ALWAYS_READ, _EXPANSION * path.stat().st_size):
+            raise DataError(f"{found.num_rows:,} rows ({size:,} bytes) in a file of {path.stat().st_size:,} bytes")
+        table, metadata = stored.read(), found.metadata or {}
     if b"ARROW:schema" in metadata:
         table = table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[b"ARROW:schema"]))))
     table.validate(full=True)  # strings are UTF-8, offsets inside their buffers

@@ -7,8 +7,9 @@ once.
 """
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -23,7 +24,7 @@ class BatchQueue(Generic[Key, Answer]):
 
     def __init__(
         self,
-        answer: Callable[[Key, Sequence[Any]], Sequence[Answer]],
+        answer: Callable[[Key, Sequence[Any]], Iterable[Answer]],
         *,
         threads: int,
         batch_size: int,
@@ -62,6 +63,12 @@ class BatchQueue(Generic[Key, Answer]):
     def busy(self) -> bool:
         """Whether anything waits or is being answered."""
         return self._working > 0 or len(self._queue) > 0
+
+    def start(self) -> None:
+        """Start every thread now: one that could not be started later would leave its requests waiting."""
+        all_started = threading.Barrier(self._threads)  # an idle thread would take the next of these calls too
+        for _ in range(self._threads):
+            self._pool.submit(all_started.wait)
 
     async def submit(self, key: Key, subject: Any = None) -> Answer:
         """Return the answer for one subject, or raise the error for a request too many or too late."""

@@ -1,6 +1,6 @@
 """JSON answers and JSON errors: one shape for every error, without paths, tracebacks or long echoes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -32,10 +32,11 @@ def json_bytes(document: Any) -> bytes:
 
 
 def long_json_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return the same as `json_bytes`, entry by entry of its lists, so that other threads get their turn in between."""
+    """Return the same as `json_bytes`, entry by entry of its lists and iterators: other threads get their turn."""
     fields = []
     for name, value in document.items():
-        content = b"[%s]" % b",".join(map(json_bytes, value)) if isinstance(value, list) else json_bytes(value)
+        is_long = isinstance(value, list | Iterator)
+        content = b"[%s]" % b",".join(map(json_bytes, value)) if is_long else json_bytes(value)
         fields.append(json_bytes(name) + b":" + content)
     return b"{%s}" % b",".join(fields)
 

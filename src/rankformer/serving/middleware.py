@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rankformer.errors import is_out_of_memory
 from rankformer.serving.errors import ApiError, from_exception
 from rankformer.serving.service import Service
 from rankformer.serving.settings import ADMIN_TOKEN_VARIABLE, ServiceSettings, Tokens, is_loopback
@@ -81,7 +82,10 @@ class ServiceMiddleware:
             await self._bounded(scope, receive, watched_send)
         except Exception as error:
             answer = from_exception(error)
-            if answer.status == 500:
+            if answer.status == 500 and is_out_of_memory(error):
+                logger.error("request %s needs more memory than there is", request_id.decode())
+                answer = self.service.rejected(503, "overloaded", "this needs more memory than there is now")
+            elif answer.status == 500:
                 extra = {"request": {"request_id": request_id.decode()}}
                 logger.exception("request %s failed unexpectedly", request_id.decode(), extra=extra)
             if not status:

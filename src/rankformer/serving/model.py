@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,6 +28,7 @@ from rankformer.serving.settings import ServiceSettings
 
 Entry = dict[str, Any]
 _NOT_METRICS = ("event", "epoch", "best", "seconds")
+_DESCRIBED = 1024  # entries of lists that are written at once
 
 
 class ServedModel:
@@ -64,7 +65,7 @@ class ServedModel:
         except (ValueError, TypeError):  # no date, or one without a time zone
             return time.time() - self.loaded
 
-    def lists(self, users: Sequence[int], options: RankingOptions) -> list[list[Entry]]:
+    def lists(self, users: Sequence[int], options: RankingOptions) -> Iterator[list[Entry]]:
         """Return the ranked lists of user indices, -1 for an unknown user."""
         return self._ranked(self.recommender.rank(users, options))
 
@@ -78,15 +79,15 @@ class ServedModel:
         """Return the same as far as the method has learned the items."""
         return [item for item in self.added(user) if item < len(self.recommender.item_ids)]
 
-    def current_lists(self, asked: Sequence[tuple[int, Added]], options: RankingOptions) -> list[list[Entry]]:
+    def current_lists(self, asked: Sequence[tuple[int, Added]], options: RankingOptions) -> Iterator[list[Entry]]:
         """Return the ranked lists of user indices, each with what the journal adds to the user."""
         plain = [user for user, added in asked if not added]
-        rows = iter(self.lists(plain, options) if plain else ())
+        rows = self.lists(plain, options) if plain else iter(())
         users, extras = [user for user, added in asked if added], [added for _, added in asked if added]
         if users:
             found, _ = self.recommender.rank_histories(histories_of(extras), options, users, strict=False)
-            extended = iter(self._ranked(found))
-        return [next(extended) if added else next(rows) for _, added in asked]
+            extended = self._ranked(found)
+        return (next(extended) if added else next(rows) for _, added in asked)
 
     def fallback(self, user: int, added: Collection[int] = ()) -> str | None:
         """Return what answers for a user the model knows nothing about, -1 for an unknown one; None for all others."""
@@ -109,14 +110,14 @@ class ServedModel:
         found, [is_empty] = self.recommender.rank_histories(whole, options, [user])
         left_out = self.recommender.scorer.left_out_of_fold_in
         return {
-            "items": self._ranked(found)[0],
+            "items": next(self._ranked(found)),
             "fallback": "popularity" if is_empty else None,
             **({"left_out": left_out} if left_out else {}),
         }
 
     def similar(self, item: int, options: RankingOptions) -> list[Entry]:
         """Return the items most similar to an item index."""
-        return self._ranked(self.recommender.rank_similar(item, options))[0]
+        return next(self._ranked(self.recommender.rank_similar(item, options)))
 
     def find_warm(self, value: Any) -> int | None:
         """Return the index of an id that a history may hold, None for one that the method has not learned."""
@@ -155,19 +156,21 @@ class ServedModel:
     def _named(self, item: int) -> Entry:
         return {"item_id": self.items.values[item], "title": self.items.titles[item]}
 
-    def _ranked(self, found: TopK) -> list[list[Entry]]:
-        """Return item indices with their scores as lists for callers; -1 marks an empty position."""
-        items = found.items.tolist()
-        entries = iter(self.described([item for row in items for item in row if item >= 0]))
-        cold = self.recommender.is_cold
-        return [
-            [
-                {**next(entries), "score": score, "rank": rank, **({"cold": True} if cold[item] else {})}
-                for rank, (item, score) in enumerate(zip(row, scores, strict=True), start=1)
-                if item >= 0
-            ]
-            for row, scores in zip(items, found.scores.float().tolist(), strict=True)
-        ]
+    def _ranked(self, found: TopK) -> Iterator[list[Entry]]:
+        """Yield item indices with their scores as lists for callers; -1 marks an empty position.
+
+        A few at a time: the entries of a whole batch take several times the memory of its answer.
+        """
+        cold, at_once = self.recommender.is_cold, max(1, _DESCRIBED // max(1, found.items.shape[1]))
+        for start in range(0, len(found.items), at_once):
+            rows, scores = (part[start : start + at_once].tolist() for part in (found.items, found.scores.float()))
+            entries = iter(self.described([item for row in rows for item in row if item >= 0]))
+            for row, values in zip(rows, scores, strict=True):
+                yield [
+                    {**next(entries), "score": score, "rank": rank, **({"cold": True} if cold[item] else {})}
+                    for rank, (item, score) in enumerate(zip(row, values, strict=True), start=1)
+                    if item >= 0
+                ]
 
     @cached_property
     def can(self) -> dict[str, bool]:

@@ -217,13 +217,13 @@ def recommend_batch(service: Service, model: ServedModel, body: schemas.BatchReq
     fallbacks = [model.fallback(index, added) for index, added in zip(rows, adds, strict=True)]
     has_list = [body.fallback != "none" or fallback is None for fallback in fallbacks]
     asked = [(index, added) for index, added, listed in zip(rows, adds, has_list, strict=True) if listed]
-    lists = iter(model.current_lists(asked, options))
-    results: list[Document] = [
+    lists = model.current_lists(asked, options)
+    results: Iterator[Document] = (
         {"user_id": model.users.values[index] if index >= 0 else user, "items": next(lists), "fallback": fallback}
         if listed
         else {"user_id": user, **unknown("user", user).to_dict()}
         for user, index, fallback, listed in zip(body.users, rows, fallbacks, has_list, strict=True)
-    ]
+    )
     return {"results": results}
 
 

@@ -55,6 +55,7 @@ def create_app(run: Path, settings: ServiceSettings | None = None, tokens: Token
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
         if service.current is None:
             service.load_soon()  # meanwhile requests get 503
         yield

@@ -119,12 +119,18 @@ class Service:
             queue_size=settings.waiting,
             rejected=self.rejected,
         )
+        self._queues: tuple[BatchQueue[Any, Any], ...] = (self.users, self._calls, self.loads, self.events)
         self.metrics.queue_length.set_function(lambda: len(self.users))
+
+    def start(self) -> None:
+        """Start the threads that answer."""
+        for queue in self._queues:
+            queue.start()
 
     async def close(self) -> None:
         """Reject whatever still comes, and load nothing any more."""
         self.stopping = True
-        for queue in (self.users, self._calls, self.loads, self.events):
+        for queue in self._queues:
             queue.close()
         for load in self._background:
             load.cancel()
