@@ -154,3 +154,7 @@ def test_lists_agree_when_only_their_rounding_differs():
     assert not limits._agrees(("", lists.replace(b"0.9389743", b"0.9399743")), ("", lists))
     assert not limits._agrees(("", lists.replace(b"0,8,0.5,2\n", b"")), ("", lists))
     assert not limits._agrees(("", lists.replace(b"0,8,", b"0,9,")), ("", lists))
+    close = b"user_id,item_id,score,rank\n0,7,0.5000002,1\n0,8,0.5,2\n"
+    swapped = b"user_id,item_id,score,rank\n0,8,0.5000001,1\n0,7,0.5,2\n"
+    assert limits._agrees(("", swapped), ("", close))
+    assert not limits._agrees(("", swapped.replace(b"0.5000001", b"0.9389743")), ("", lists))
