@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from rankformer.cli.output import console, printable
 
 FIRST_LINE_AFTER = 3.0  # seconds without any output, from when Python has started the program
+_STACK = 2**19  # bytes; the usual 8 MB are much where memory is short
 SHORT = 0.5  # seconds of a step that is not told, however long it was silent before
 
 
@@ -46,7 +47,9 @@ class Heartbeat:
 
     def __enter__(self) -> None:
         if not Heartbeat.open:
+            usual = threading.stack_size(_STACK)
             self.thread.start()
+            threading.stack_size(usual)
         Heartbeat.open.append(self)
 
     def __exit__(self, *problem: object) -> None:
