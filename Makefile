@@ -11,7 +11,7 @@ SIDES  := $(patsubst tests/%/requirements.txt,%,$(wildcard tests/*/requirements.
 DOCS   := $(VENV)/.docs-ready
 
 # Tests of one file share what they set up, so that a file stays in one process.
-PARALLEL ?= -n 2 --dist loadfile
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check docs dist bench attack clean
 

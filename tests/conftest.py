@@ -24,6 +24,21 @@ collect_ignore = [
 ]
 
 
+# Files that take minutes come first, so that no process is left with one of them at the end.
+LONG = (
+    "training/test_ranks.py",
+    "runs/test_ranks.py",
+    "training/test_two_hosts.py",
+    "test_attack.py",
+    "data/test_sql.py",
+    "serving/test_page.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
+
+
 @pytest.fixture(autouse=True)
 def _interrupts_are_heard():
     """What a command in this process does to interrupts ends with the test."""

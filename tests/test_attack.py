@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from attack import damage, events, inputs, limits, numerics, report, values
-from attack.__main__ import CAMPAIGNS, Attack
+from attack import damage, events, inputs, limits, numerics, report, soak, values
+from attack.__main__ import CAMPAIGNS, TOKEN, Attack
 from attack.service import bodies
 from tests.serving.runs import write_run
 
@@ -104,13 +104,32 @@ def test_a_memory_limit_is_said_in_one_line(tmp_path, stage):
     # In a process of its own: memory that this one has freed would not count against the limit.
     program = (
         "from attack import limits; limits.PATIENCE = 20;"
-        f"[print(*limits.command({words!r}, megabytes)[::2]) for megabytes in (8, 12, 16)]"
+        f"[print(limits.command({words!r}, megabytes)[::2]) for megabytes in (6, 8, 12, 16)]"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
-    found = [line for line in done.stdout.splitlines() if line]
-    assert len(found) == 3, done
-    assert all(line.startswith("1 error: not enough memory") for line in found), done
+    found = list(map(ast.literal_eval, done.stdout.splitlines()))
+    assert len(found) == 4, done
+    assert any(code == 1 for code, _ in found)
+    for code, said in found:
+        assert code == 0 or (code == 1 and said.splitlines()[-1].startswith("error: not enough memory")), said
+
+
+def test_a_short_soak_breaks_nothing(tmp_path):
+    attack = Attack(scale=1.0, seed=0, folder=tmp_path)
+    with attack._serving("soak") as (service, folder):
+        found = soak.soak(service, folder, 10.0, TOKEN, attack.seed, tmp_path / "soak.png")
+    assert {name: found[name] for name in report.ZERO["soak"] if found[name]} == {}
+    assert found["answers"] > 10
+    assert found["swaps"] >= 3
+    assert found["faults"] >= 3
+    assert (tmp_path / "soak.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["bodies", "requests", "swaps"])
+def test_the_service_stands_a_small_campaign(tmp_path, name):
+    found = getattr(Attack(scale=0.02, seed=0, folder=tmp_path), name)()
+    assert {key: found[key] for key in report.ZERO[name] if found[key]} == {}  # how fast it was is not asked here
 
 
 def test_what_must_not_be_is_a_violation():

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "data": BASICS,
     "graph": BASICS | {"data"},
-    "initialization": {"graph"},
+    "initialization": {"errors", "graph"},
     "layers": BASICS | {"graph"},
     "losses": BASICS | {"graph"},
     "scoring": BASICS | {"data", "graph", "layers"},
