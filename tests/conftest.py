@@ -24,19 +24,23 @@ collect_ignore = [
 ]
 
 
-# Files that take minutes come first, so that no process is left with one of them at the end.
+# Files that take minutes come first, so that no process is left with one of them at the end; those that start several
+# ranks apart from each other, because ranks wait for one another.
 LONG = (
     "training/test_ranks.py",
-    "runs/test_ranks.py",
-    "training/test_two_hosts.py",
-    "test_attack.py",
     "data/test_sql.py",
+    "test_attack.py",
+    "runs/test_ranks.py",
     "serving/test_page.py",
+    "training/test_two_hosts.py",
 )
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
+    def place(item):
+        return next((at for at, name in enumerate(LONG) if item.path.as_posix().endswith("tests/" + name)), len(LONG))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(autouse=True)
