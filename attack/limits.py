@@ -150,7 +150,7 @@ class Ended(NamedTuple):
 
 def command(arguments: list[str], megabytes: int | None = None, before: str = "") -> Ended:
     """Run a command line in a forked process, with so much memory beside what is imported, after other statements."""
-    import torch  # noqa: F401
+    import torch
 
     import rankformer.models.registry
     import rankformer.runs.saved  # noqa: F401
@@ -166,6 +166,7 @@ def command(arguments: list[str], megabytes: int | None = None, before: str = ""
                 sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
                 exec(before, {})  # noqa: S102 - statements of this module
                 signal.alarm(PATIENCE)
+                torch.set_num_threads(1)  # without room for a further one OpenMP ends the process by itself
                 if megabytes is not None:
                     most = held(os.getpid()) + (megabytes << 20)
                     resource.setrlimit(resource.RLIMIT_AS, (most, most))
