@@ -110,7 +110,8 @@ def test_a_memory_limit_is_said_in_one_line(tmp_path, stage):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
     found = list(map(ast.literal_eval, done.stdout.splitlines()))
     assert len(found) == 4, done
-    assert any(code == 1 for code, _ in found)
+    for code, said in found[:2]:  # up to 8 MB are never enough
+        assert (code, said.count("\n")) == (1, 1), said
     for code, said in found:
         assert code == 0 or (code == 1 and said.splitlines()[-1].startswith("error: not enough memory")), said
 
@@ -165,15 +166,3 @@ def test_weights_that_no_decomposition_bears_stop_a_fit_in_one_line(name, log):
     got, message = numerics._fitted(MODELS[name], settings, numerics.logs()[log])
     assert got in ("stopped", "finite"), message
     assert got == "finite" or "weights of the interactions" in message
-
-
-def test_lists_agree_when_only_their_rounding_differs():
-    lists = b"user_id,item_id,score,rank\n0,7,0.9389743,1\n0,8,0.5,2\n"
-    assert limits._agrees(("", lists.replace(b"0.9389743", b"0.9389744")), ("", lists))
-    assert not limits._agrees(("", lists.replace(b"0.9389743", b"0.9399743")), ("", lists))
-    assert not limits._agrees(("", lists.replace(b"0,8,0.5,2\n", b"")), ("", lists))
-    assert not limits._agrees(("", lists.replace(b"0,8,", b"0,9,")), ("", lists))
-    close = b"user_id,item_id,score,rank\n0,7,0.5000002,1\n0,8,0.5,2\n"
-    swapped = b"user_id,item_id,score,rank\n0,8,0.5000001,1\n0,7,0.5,2\n"
-    assert limits._agrees(("", swapped), ("", close))
-    assert not limits._agrees(("", swapped.replace(b"0.5000001", b"0.9389743")), ("", lists))
