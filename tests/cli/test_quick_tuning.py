@@ -107,10 +107,6 @@ def test_what_makes_a_fit_dearer_is_part_of_the_search(cli, clicks, tmp_path):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (
-            ["--model", "mf", "--epochs", "3"],
-            "mf has no ladder of values, and --budget searches nothing else; leave --budget out",
-        ),
         (["--set", "regularization=0.1", "--set", "weight=5"], "ials has all of its ladder fixed by --set"),
         (["--trials", 5], "--budget and --trials contradict each other"),
         (["--timeout", 5], "--budget and --timeout contradict each other"),
@@ -122,4 +118,11 @@ def test_mistakes_are_one_line(tune, extra, message, tmp_path):
     outcome = tune(*extra)
     assert outcome.code == 2
     assert message in outcome.error
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_method_without_a_ladder_is_refused(cli, clicks, tmp_path):
+    outcome = cli("tune", clicks, *CLICK_COLUMNS, "--out", tmp_path / "study", "--model", "popularity", "--budget", "9s")
+    assert outcome.code == 2
+    assert outcome.error.endswith("has no ladder of values, and --budget searches nothing else; leave --budget out")
     assert not (tmp_path / "study").exists()

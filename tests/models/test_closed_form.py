@@ -17,8 +17,8 @@ BY_ITEMS = [
     ItemKNN(neighbours=4, duplicates="count", tune=False),
     EASE(regularization=2, keep=5),
     EASE(regularization=2, keep=None, duplicates="count"),
-    GFCF(factors=4),
-    GFCF(factors=4, duplicates="count"),
+    GFCF(factors=4, tune=False),
+    GFCF(factors=4, duplicates="count", tune=False),
 ]
 EVERY = [*BY_ITEMS, IALS(embedding_dim=4, weight=5, regularization=1, iterations=5)]
 

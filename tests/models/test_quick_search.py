@@ -156,6 +156,7 @@ def test_with_a_fixed_fidelity_every_fit_is_whole():
 @pytest.mark.parametrize("name", MODELS)
 def test_ladders_name_settings_with_values_that_they_may_have(name):
     method = MODELS[name]
+    assert bool(method.ladder) == (method.name not in ("blend", "popularity"))
     assert all(len(set(values)) > 1 for values in method.ladder.values())
     for setting, values in {**method.ladder, **method.late_ladder}.items():
         for value in values:

@@ -32,6 +32,7 @@ from rankformer.settings import ModelSettings, seconds_of
 from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
 MEMBERS = ("item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")  # in this order; time left goes to the last
+AS_THEY_ARE = {"gf-cf", "ease", "rankformer"}  # not searched within a budget, which iALS's search uses better
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
@@ -256,7 +257,8 @@ class _Work:
                     other.scorer, other.parameters = None, {}  # frees memory
             return trial.value
 
-        if self.settings.tune and self.context.validate is not None:
+        searched = self.settings.tune and (until == math.inf or name not in AS_THEY_ARE)
+        if searched and self.context.validate is not None:
             quick_search(method, {**self.settings.member_settings.get(name, {}), **limits}, value_of)
         else:
             value_of({})

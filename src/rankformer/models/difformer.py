@@ -138,6 +138,7 @@ class DIFFormer(TrainedModel):
     network_class = DIFFormerNetwork
     settings: DIFFormerSettings
     uses_weights = True
+    ladder = {"update_weight": (0.2, 0.5, 0.8), "weight_decay": (1e-4, 1e-3, 1e-2)}
     search_space = {
         "num_layers": {"low": 1, "high": 4},
         "update_weight": {"low": 0.1, "high": 0.9},

@@ -339,6 +339,7 @@ class DualVAE(TrainedModel):
     network_class = DualVAENetwork
     settings: DualVAESettings
     has_vectors = False
+    ladder = {"kl_weight": (0.1, 0.5, 2.0), "dropout": (0.2, 0.5, 0.8)}
     search_space = {
         "likelihood": ["poisson", "multinomial"],
         "kl_weight": {"low": 0.03, "high": 10.0, "log": True},

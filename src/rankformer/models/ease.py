@@ -33,7 +33,7 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
 from rankformer.scoring.base import GivenScores
 from rankformer.scoring.dual_weights import DualWeights
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
@@ -44,7 +44,7 @@ from rankformer.training.activations import kept_memory
 _ROWS_AT_ONCE = 256
 
 
-class EASESettings(ItemWeightSettings):
+class EASESettings(TunedSettings, ItemWeightSettings):
     """Hyperparameters of EASE."""
 
     regularization: float = Field(default=200.0, gt=0)
@@ -70,6 +70,7 @@ class EASE(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
+    ladder = {"regularization": (20.0, 60.0, 200.0, 600.0, 2000.0)}
     search_space = {"regularization": {"low": 5.0, "high": 5000.0, "log": True}}
 
     @ClosedFormModel.takes(EASESettings)

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.structural_encoding import structural_encoding
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
 from rankformer.scoring.graph_filter import GraphFilter
 from rankformer.scoring.item_scorer import ItemScorer
 
 
-class GFCFSettings(ItemWeightSettings):
+class GFCFSettings(TunedSettings, ItemWeightSettings):
     """Hyperparameters of GF-CF."""
 
     factors: int = Field(default=256, ge=1)
@@ -47,6 +47,7 @@ class GFCF(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
+    ladder = {"low_pass_weight": (0.1, 0.3, 0.6, 1.0), "factors": (64, 128, 256, 512)}
     search_space = {
         "factors": {"low": 16, "high": 512, "log": True},
         "low_pass_weight": {"low": 0.0, "high": 1.0},

@@ -250,6 +250,7 @@ class GFormer(TrainedModel):
     paper = "Li et al., Graph Transformer for Recommendation, SIGIR 2023"
     network_class = GFormerNetwork
     settings: GFormerSettings
+    ladder = {"uniformity": (0.01, 0.03, 0.1), "weight_decay": (1e-4, 3e-4, 1e-3)}
     search_space = {
         "num_layers": {"low": 1, "high": 6},
         "uniformity": {"low": 0.01, "high": 1.0, "log": True},

@@ -54,6 +54,7 @@ class MatrixFactorization(TrainedModel):
     settings: MatrixFactorizationSettings
     uses_weights = True
     on_ranks = True
+    ladder = {"l2": (3e-3, 1e-2, 3e-2, 0.1)}
     search_space = WIDE_RANGES
 
     @TrainedModel.takes(MatrixFactorizationSettings)

@@ -257,6 +257,7 @@ class MGFormer(TrainedModel):
     paper = "Chen et al., Masked Graph Transformer for Large-Scale Recommendation, SIGIR 2024"
     network_class = MGFormerNetwork
     settings: MGFormerSettings
+    ladder = {"gamma": (0.2, 0.5, 1.0, 2.0)}
     search_space = {
         "gamma": {"low": 0.1, "high": 10.0, "log": True},
         "mask": ["buckets", "logarithm", "none"],

@@ -243,6 +243,7 @@ class NodeFormer(TrainedModel):
     )
     network_class = NodeFormerNetwork
     settings: NodeFormerSettings
+    ladder = {"edge_weight": (0.03, 0.1, 0.3), "weight_decay": (1e-4, 1e-3, 1e-2)}
     search_space = {
         "num_layers": {"low": 1, "high": 3},
         "temperature": {"low": 0.1, "high": 1.0, "log": True},

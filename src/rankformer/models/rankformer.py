@@ -112,6 +112,7 @@ class Rankformer(TrainedModel):
     settings: RankformerSettings
     uses_weights = True
     on_ranks = True
+    ladder = {"tau": (0.2, 0.4, 0.8), "l2": (3e-5, 3e-4, 3e-3)}
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.1, "high": 0.9},

@@ -99,6 +99,7 @@ class RankformerCL(TrainedModel):
     settings: RankformerCLSettings
     uses_weights = True
     on_ranks = True
+    ladder = {"cl_weight": (0.02, 0.05, 0.2), "tau": (0.1, 0.2, 0.5)}
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.05, "high": 0.9},

@@ -19,12 +19,12 @@ from pydantic import Field
 from scipy.sparse import diags_array
 
 from rankformer.graph.bipartite import BipartiteGraph, positive_sums
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
 from rankformer.scoring.item_matrix import SparseWeights, largest_products
 from rankformer.scoring.item_scorer import ItemScorer
 
 
-class RP3BetaSettings(ItemWeightSettings):
+class RP3BetaSettings(TunedSettings, ItemWeightSettings):
     """Hyperparameters of RP3beta."""
 
     neighbours: int = Field(default=100, ge=1)
@@ -48,6 +48,11 @@ class RP3Beta(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
+    ladder = {
+        "popularity_exponent": (0.2, 0.4, 0.6, 0.8),
+        "walk_exponent": (0.6, 1.0, 1.4),
+        "neighbours": (100, 300, 1000),
+    }
     search_space = {
         "neighbours": {"low": 10, "high": 500, "log": True},
         "walk_exponent": {"low": 0.3, "high": 2.0},

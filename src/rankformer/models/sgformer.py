@@ -158,6 +158,7 @@ class SGFormer(TrainedModel):
     network_class = SGFormerNetwork
     settings: SGFormerSettings
     uses_weights = True
+    ladder = {"graph_weight": (0.2, 0.5, 0.8), "weight_decay": (1e-4, 1e-3, 1e-2)}
     search_space = {
         "graph_layers": {"low": 1, "high": 4},
         "graph_weight": {"low": 0.1, "high": 0.9},

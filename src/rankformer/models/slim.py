@@ -28,7 +28,7 @@ from pydantic import Field
 from scipy.sparse import csr_array
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
 from rankformer.scoring.item_matrix import SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
 
@@ -39,7 +39,7 @@ _SMALLEST_CHANGE = 1e-4  # of a weight, below which descent ends
 _Weights = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]  # targets, sources and values
 
 
-class SLIMSettings(ItemWeightSettings):
+class SLIMSettings(TunedSettings, ItemWeightSettings):
     """Hyperparameters of SLIM."""
 
     l1: float = Field(default=0.5, ge=0)
@@ -64,6 +64,7 @@ class SLIM(ClosedFormModel):
     settings: SLIMSettings
     deterministic = True
     has_vectors = False
+    ladder = {"l2": (20.0, 100.0, 500.0), "l1": (0.1, 0.5, 2.0)}
     search_space = {
         "l1": {"low": 0.1, "high": 10.0, "log": True},
         "l2": {"low": 5.0, "high": 1000.0, "log": True},

@@ -59,6 +59,7 @@ class TopKGAT(TrainedModel):
     paper = "Chen et al., TopKGAT: A Top-K Objective-Driven Architecture for Recommendation, WWW 2026"
     network_class = TopKGATNetwork
     settings: TopKGATSettings
+    ladder = {"num_layers": (2, 3, 4), "l2": (1e-5, 1e-4, 1e-3)}
     search_space = {"num_layers": {"low": 1, "high": 5}}
 
     @TrainedModel.takes(TopKGATSettings)

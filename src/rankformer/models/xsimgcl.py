@@ -119,6 +119,7 @@ class XSimGCL(TrainedModel):
     settings: XSimGCLSettings
     uses_weights = True
     on_ranks = True
+    ladder = {"cl_weight": (0.02, 0.05, 0.2), "cl_temperature": (0.1, 0.2, 0.4)}
     search_space = {"num_layers": {"low": 1, "high": 3}, **CONTRASTIVE_SPACE}
 
     @TrainedModel.takes(XSimGCLSettings)
