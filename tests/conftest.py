@@ -35,6 +35,7 @@ LONG = (
     "training/test_two_hosts.py",
     "tracking/test_guide.py",
     "tracking/test_export_guide.py",
+    "adapters/test_metrics_agree.py",
 )
 
 
