@@ -4,6 +4,7 @@ Two callers ask for lists, explanations and the page; a third reloads and does h
 idle and deaf connections, malformed requests, bodies made to be dear. Memory, descriptors and latency must stay flat.
 """
 
+import json
 import random
 import shutil
 import signal
@@ -170,7 +171,8 @@ class _Harm:
     def _damaged(self) -> None:
         """Put a damaged run where the service looks; it must be refused, and the previous model continue."""
         broken = Path(shutil.copytree(self.folder / self.current, self.folder / "broken"))
-        file = self.rng.choice(sorted(path for path in broken.iterdir() if path.is_file()))
+        named = json.loads((broken / "manifest.json").read_bytes())["files"]  # a card for people is not: nothing reads it
+        file = broken / self.rng.choice(["manifest.json", *sorted(named)])
         data = bytearray(file.read_bytes())
         data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
         file.write_bytes(data)

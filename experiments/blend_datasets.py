@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--datasets", default="demo,ali-display,epinions,yelp2018-lightgcn")
     parser.add_argument("--variants", default="full,half,quarter,core")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--budget", type=float, default=600.0)
+    parser.add_argument("--budget", type=float, default=900.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     arguments = parser.parse_args()
