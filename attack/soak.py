@@ -171,7 +171,7 @@ class _Harm:
     def _damaged(self) -> None:
         """Put a damaged run where the service looks; it must be refused, and the previous model continue."""
         broken = Path(shutil.copytree(self.folder / self.current, self.folder / "broken"))
-        named = json.loads((broken / "manifest.json").read_bytes())["files"]  # a card for people is not: nothing reads it
+        named = json.loads((broken / "manifest.json").read_bytes())["files"]  # not the card: nothing reads it
         file = broken / self.rng.choice(["manifest.json", *sorted(named)])
         data = bytearray(file.read_bytes())
         data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
