@@ -17,20 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attack import (
-    damage,
-    events,
-    hostile,
-    inputs,
-    limits,
-    numerics,
-    regressions,
-    report,
-    service,
-    soak,
-    values,
-    writers,
-)
+from attack import damage, events, hostile, inputs, limits, numerics, report, service, soak, values, writers
+from attack.regressions import Findings
 
 TOKEN = "admin-token-0123456789"
 ROOT = Path(__file__).parents[1]
@@ -84,15 +72,13 @@ class Attack:
         """Hostile folders with right checksums."""
         place, outcomes, slowest, memory = self.place("folders"), Counter[str](), 0.0, 0.0
         rest = max(0, self.many(500) - len(hostile.BY_HAND) - len(hostile.TO_A_BLEND))
-        names: list[dict[str, Any]] = [{"name": name} for name in (*hostile.BY_HAND, *hostile.TO_A_BLEND)]
-
-        def replay(case: dict[str, Any]) -> str:
-            return hostile.replay(case, place)
-
+        by_name: list[dict[str, Any]] = [{"name": name} for name in (*hostile.BY_HAND, *hostile.TO_A_BLEND)]
         # Of what was loaded the value stays: a smaller one may be meant, and is then loaded rightly.
-        loaded = regressions.Findings("folders", replay, fewer=("within",))
-        failed = regressions.Findings("folders", replay, fewer=("within",), smaller=("value",))
-        for case in (*names, *hostile.at_random(rest, self.seed)):
+        loaded, failed = (
+            Findings("folders", lambda case: hostile.measured(case, place)[0], fewer=("within",), smaller=smaller)
+            for smaller in ((), ("value",))
+        )
+        for case in (*by_name, *hostile.at_random(rest, self.seed)):
             got, seconds, megabytes = hostile.measured(case, place)
             outcomes[got] += 1
             slowest, memory = max(slowest, seconds), max(memory, megabytes)
@@ -179,9 +165,9 @@ REPLAYS: dict[str, Callable[..., str]] = {
     "bytes": damage.changed,
     "journal": events.journaled,
     "updates": lambda case, folder: writers.in_a_fresh_process("events.updated", case, str(folder)),
-    "folders": hostile.replay,
+    "folders": lambda case, folder: hostile.measured(case, folder)[0],
     "settings": lambda case, folder: values.outcome(case),
-    "inputs": inputs.replay,
+    "inputs": lambda case, folder: inputs.outcome(inputs.Case(**case), folder),
     "numerics": lambda case, folder: numerics.outcome(case),
     "requests": lambda case, served, client: service.answered(case, served, client)[1],
     "bodies": service.dear,

@@ -267,11 +267,6 @@ def measured(case: dict[str, Any], folder: Path) -> tuple[str, float, float]:
     return got, seconds, megabytes
 
 
-def replay(case: dict[str, Any], folder: Path) -> str:
-    """Return the outcome of a case that was kept."""
-    return measured(case, folder)[0]
-
-
 def harmed(run: Path, work: Path, harm: Harm) -> Path:
     """Return a harmed copy of a run."""
     folder = Path(shutil.copytree(run, work / "harmed", dirs_exist_ok=True))

@@ -199,11 +199,6 @@ def outcome(case: Case, folder: Path) -> str:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def replay(case: dict[str, Any], folder: Path) -> str:
-    """Return the outcome of a case that was kept."""
-    return outcome(Case(**{"files": {}, **case}), folder)
-
-
 class _Hang(BaseException):
     """A reading that does not end."""
 
@@ -225,7 +220,8 @@ def _limited() -> Iterator[None]:
 def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
     """Read changed cases, a part of them found by coverage; return how many were read and refused, and the rest."""
     rng, cases, found = random.Random(seed), whole_cases(), Counter[str]()
-    findings, slowest = Findings("inputs", lambda case: replay(case, folder), fewer=("options", "files")), 0.0
+    findings = Findings("inputs", lambda case: outcome(Case(**case), folder), fewer=("options", "files"))
+    slowest = 0.0
     for name, case in cases.items():
         if (got := outcome(case, folder)) != "read":
             raise RuntimeError(f"{name} as it is: {got}")

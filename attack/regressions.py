@@ -15,9 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import rankformer
+
 Case = dict[str, Any]
 Outcome = Callable[[Case], str]
 
+PACKAGE = str(Path(rankformer.__file__).parent)
 FINE = ("read", "refused", "taken", "finite", "stopped", "answered", "failed cleanly", "survived", "whole")
 TRIES = 5000  # of one finding: a body of a megabyte is not shortened byte by byte
 # Campaigns whose cases are moments in time, or depend on what else the machine does.
@@ -33,7 +36,7 @@ def kind(outcome: str) -> str:
 def described(error: BaseException) -> str:
     """Return the outcome of an error that should not have come: its class, our function that it came from, its text."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = next((frame.name for frame in reversed(frames) if "rankformer" in frame.filename), "?")
+    where = next((frame.name for frame in reversed(frames) if frame.filename.startswith(PACKAGE)), "?")
     return f"{type(error).__name__} in {where}: {error}"[:200]
 
 
@@ -51,8 +54,11 @@ class Findings:
         self.campaign, self.outcome, self.parts = campaign, outcome, {fewer_of: fewer, smaller_of: smaller}
         self.found: dict[str, str] = {}  # the first outcome of each kind
 
-    def add(self, case: Case, got: str) -> None:
-        """Take a case and what came of it; keep the first of a kind, made small, if it fails again."""
+    def add(self, case: Case, got: str, again: bool = True) -> None:
+        """Take a case and what came of it; keep the first of a kind, made small, if it fails again.
+
+        Where nothing can be tried again, it is kept as it is.
+        """
         found = kind(got)
         if not found or found in self.found:
             return
@@ -61,7 +67,9 @@ class Findings:
         def fails(other: Case) -> bool:
             return next(left, None) is not None and kind(self.outcome(other)) == found
 
-        if fails(case):
+        if not again:
+            keep(self.campaign, case, got)
+        elif fails(case):
             for shrink, parts in self.parts.items():
                 case = _each(case, [part for part in parts if part in case], shrink, fails)
             keep(self.campaign, case, self.outcome(case))
@@ -145,7 +153,7 @@ def keep(campaign: str, case: Case, failed: str) -> None:
 def kept(campaign: str) -> Iterator[tuple[str, Case]]:
     """Yield the cases that are kept of a campaign, each with its name."""
     for place in sorted(path.parent for path in (folder() / campaign).glob("*/case.json")):
-        case = {name: decoded(value) for name, value in json.loads((place / "case.json").read_bytes()).items()}
+        case = json.loads((place / "case.json").read_bytes(), object_hook=_decoded)
         case.pop("failed", None)
         files = sorted(path for path in place.rglob("*") if path.is_file() and path != place / "case.json")
         if files:
@@ -154,7 +162,7 @@ def kept(campaign: str) -> Iterator[tuple[str, Case]]:
 
 
 def encoded(value: Any) -> Any:
-    """Return a value as strict JSON, in which what JSON has no form for is a mapping of one key that begins with $."""
+    """Return a value as strict JSON; what JSON has no form for is a mapping of one key, which is one of `FORMS`."""
     match value:
         case None | bool() | str():
             return value
@@ -167,7 +175,7 @@ def encoded(value: Any) -> Any:
         case list():
             return [encoded(each) for each in value]
         case tuple():
-            return {"$tuple": [encoded(each) for each in value]}
+            return {"$tuple": encoded(list(value))}
         case dict() if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return {key: encoded(each) for key, each in value.items()}
         case dict():
@@ -175,21 +183,15 @@ def encoded(value: Any) -> Any:
     raise TypeError(f"a case holds plain values only, not {type(value).__name__}")
 
 
-def decoded(value: Any) -> Any:
-    """Return the value that `encoded` made JSON of."""
-    match value:
-        case {"$int": str(digits)}:
-            return int(digits, 16)
-        case {"$float": str(name)}:
-            return float(name)
-        case {"$bytes": str(digits)}:
-            return bytes.fromhex(digits)
-        case {"$tuple": list(parts)}:
-            return tuple(map(decoded, parts))
-        case {"$dict": list(pairs)}:
-            return {decoded(key): decoded(each) for key, each in pairs}
-        case dict():
-            return {key: decoded(each) for key, each in value.items()}
-        case list():
-            return [decoded(each) for each in value]
-    return value
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "$int": lambda digits: int(digits, 16),
+    "$float": float,
+    "$bytes": bytes.fromhex,
+    "$tuple": tuple,
+    "$dict": dict,
+}
+
+
+def _decoded(found: dict[str, Any]) -> Any:
+    name = next(iter(found), "")
+    return FORMS[name](found[name]) if name in FORMS else found

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from attack.regressions import Findings, keep, kind
+from attack.regressions import Findings, kind
 from attack.report import BELOW
 
 JSON = {"Content-Type": "application/json"}
@@ -95,27 +95,27 @@ def dear_bodies(service: Any, seed: int, count: int) -> dict[str, Any]:
             status, wrong, seen = measured(case, service, client)
             if status:
                 statuses[str(status)] += 1
-            worst["bodies"] += 1
-            if _ended("bodies", case, service):
-                worst["5xx"] += 1
-                break
             worst["5xx"] += status >= 500
+            worst["bodies"] += 1
             for key, value in seen.items():
                 if value > worst[key]:
                     worst[key], names[key] = value, name
-            findings.add(case, wrong)
+            findings.add(case, wrong, again=service.process.poll() is None)
     return {**worst, "dearest": names, "statuses": dict(statuses)}
 
 
 def answered(case: dict[str, Any], service: Any, client: httpx.Client) -> tuple[int, str]:
-    """Send a request; return its status, 0 where the connection was closed, and what came of it."""
+    """Send a request; return its status, and what came of it.
+
+    The status is 0 where the connection was closed, and 599 where the service has ended.
+    """
     before, status = service.log, 0
     # Closed while a huge body was still being sent; or a path, made shorter, that is none.
     with suppress(httpx.TransportError, httpx.InvalidURL):
         body = case.get("files", {}).get("body", b"")
         status = client.request(case["method"], case["path"], headers=case["headers"], content=body).status_code
     if service.process.poll() is not None:
-        return status, f"the service ended: {service.process.poll()}"
+        return 599, f"the service ended: {service.process.poll()}"
     said = service.log[len(before) :]
     if status < 500 and "Traceback" not in said:
         return status, "answered"
@@ -141,14 +141,6 @@ def dear(case: dict[str, Any], service: Any, client: httpx.Client) -> str:
         if not kind(got):
             break
     return got
-
-
-def _ended(campaign: str, case: dict[str, Any], service: Any) -> bool:
-    """Whether a request ended the service; it is then kept as it is, since nothing can be asked again."""
-    code = service.process.poll()
-    if code is not None:
-        keep(campaign, case, f"the service ended: {code}")
-    return code is not None
 
 
 def bodies(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
@@ -234,11 +226,8 @@ def malformed(service: Any, count: int, seed: int) -> dict[str, Any]:
             status, got = answered(case, service, client)
             statuses[str(status)] += 1
             found["requests"] += 1
-            if _ended("requests", case, service):
-                found["5xx"] += 1
-                break
             found["5xx"] += status >= 500
-            findings.add(case, got)
+            findings.add(case, got, again=service.process.poll() is None)
     return {**found, "statuses": dict(statuses), "tracebacks": service.log.count("Traceback")}
 
 
