@@ -33,6 +33,9 @@ LONG = (
     "runs/test_ranks.py",
     "serving/test_page.py",
     "training/test_two_hosts.py",
+    "tracking/test_guide.py",
+    "tracking/test_export_guide.py",
+    "adapters/test_metrics_agree.py",
 )
 
 

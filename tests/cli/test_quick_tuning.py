@@ -122,7 +122,8 @@ def test_mistakes_are_one_line(tune, extra, message, tmp_path):
 
 
 def test_a_method_without_a_ladder_is_refused(cli, clicks, tmp_path):
-    outcome = cli("tune", clicks, *CLICK_COLUMNS, "--out", tmp_path / "study", "--model", "popularity", "--budget", "9s")
+    where = ["--out", tmp_path / "study", "--model", "popularity"]
+    outcome = cli("tune", clicks, *CLICK_COLUMNS, *where, "--budget", "9s")
     assert outcome.code == 2
     assert outcome.error.endswith("has no ladder of values, and --budget searches nothing else; leave --budget out")
     assert not (tmp_path / "study").exists()

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,6 +216,15 @@ class TestSettings:
 
 
 class TestRefusedMembers:
+    @pytest.mark.parametrize(("budget", "worth", "searched"), [(60, 10.0, False), (60, 0.0, True), (None, 10.0, True)])
+    def test_within_a_budget_one_that_is_far_behind_is_not_searched(self, monkeypatch, budget, worth, searched):
+        monkeypatch.setattr("rankformer.models.blend.WORTH_A_SEARCH", worth)
+        model = make("item-knn", "ease", "rankformer", member_settings={"rankformer": TINY}, budget=budget)
+        tried = Counter(event["member"] for event in events(model.fit(PARTS.train, PARTS.valid), "trial"))
+        assert tried["item-knn"] == 7, "nothing was before it"
+        assert tried["ease"] == (5 if searched else 1)
+        assert tried["rankformer"] == (1 if budget else 5), "dear, and searched without a bound only"
+
     def test_one_that_would_not_get_far_is_left_out_and_named(self):
         model = make("ials", "mf", budget=1e-6).fit(PARTS.train, PARTS.valid)
         [refused] = events(model, "refused")

@@ -24,6 +24,18 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def shop(here):
+    """That folder with a clicks.csv that has the columns the pages name."""
+    rows = [
+        f"u{user},{item}"
+        for user in range(20)
+        for item in range(30)
+        if (user * 5 + item * 3) % 4 == 0 or item == user % 30
+    ]
+    (here / "clicks.csv").write_text("\n".join(["user,item", *rows]) + "\n", encoding="utf-8")
+
+
 @pytest.fixture(scope="session")
 def clicks_run(tmp_path_factory):
     """A finished run on clicks.csv with string users and integer items."""

@@ -28,8 +28,8 @@ from rankformer.scoring.seen_items import SeenItems
 
 CUTOFF = 20
 CANDIDATES = 100  # best items that each member proposes per user
-MOST_USERS = 8000  # validation users that are looked at, a random sample
-MOST_INTERACTIONS = 24_000  # of theirs: fewer users where each has many
+MOST_USERS = 12_000  # validation users that are looked at, a random sample: with half of them weights vary
+MOST_INTERACTIONS = 60_000  # of theirs: fewer users where each has many
 BAGS, STEPS = 6, 12
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
 MOST_WEIGHT = 0.5  # of one member

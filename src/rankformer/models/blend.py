@@ -8,7 +8,8 @@ most. The weights come from bagged greedy selection on the validation part (`eva
 validation part a tenth of the interactions is held out to choose on, and then everything is fitted again on all.
 
 A budget bounds the time: each member gets its share of what is left, a trained one is given fewer epochs where its
-share asks for it, and one that would not get far is left out and named, like one that needs too much memory.
+share asks for it, and one that would not get far is left out and named, like one that needs too much memory. Within a
+budget Rankformer is not searched, nor is a member that is solved and whose defaults are far behind an earlier member.
 """
 
 import math
@@ -32,7 +33,8 @@ from rankformer.settings import ModelSettings, seconds_of
 from rankformer.training.context import Event, FitContext, TrainingState, WarmStart
 
 MEMBERS = ("item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")  # in this order; time left goes to the last
-AS_THEY_ARE = {"gf-cf", "ease", "rankformer"}  # not searched within a budget, which iALS's search uses better
+AS_THEY_ARE = {"rankformer"}  # not searched within a budget, which iALS's search uses better
+WORTH_A_SEARCH = 0.9  # of the best so far: what the defaults of a member that is solved must reach
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
@@ -51,7 +53,7 @@ class BlendSettings(ModelSettings):
     """Hyperparameters of members, by the member's name; what is given here is not searched."""
     tune: bool = True
     """Whether to search the few settings of each member that matter."""
-    budget: float | None = Field(default=600.0, gt=0)
+    budget: float | None = Field(default=900.0, gt=0)
     """Seconds for everything, as a number or as 90s, 2m or 1h; none for no bound."""
     metric: str = "ndcg@20"
     """Metric that chooses the members' settings on the validation part."""
@@ -238,12 +240,16 @@ class _Work:
         limits, begun = self.limits(name, until), self.seconds
         method = type(self.blend.member(name))
         finalists: list[Trial] = []  # a cheaper fit is none
+        earlier = self.settings.members[: self.settings.members.index(name)]  # a resumed fit has later ones, too
+        bar = WORTH_A_SEARCH * max((trial.value for trial in self.trials if trial.member in earlier), default=0.0)
 
         def value_of(changes: dict[str, Any]) -> float | None:
             is_cheaper, settings = method.fidelity in changes, {**limits, **changes}
             time_up = self.seconds >= (begun + FIRST_STAGE * (until - begun) if is_cheaper else until)
             if time_up and (is_cheaper or finalists) and self.find(name, settings) is None:
                 return None
+            if method.fidelity is None and finalists and finalists[0].value < bar and until < math.inf:
+                return None  # far behind with its defaults
             try:
                 trial = self.trial(name, settings)
             except FAILURES:

@@ -47,7 +47,7 @@ class GFCF(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
-    ladder = {"low_pass_weight": (0.1, 0.3, 0.6, 1.0), "factors": (64, 128, 256, 512)}
+    ladder = {"factors": (512, 256, 128, 64), "low_pass_weight": (0.1, 0.3, 0.6, 1.0)}
     search_space = {
         "factors": {"low": 16, "high": 512, "log": True},
         "low_pass_weight": {"low": 0.0, "high": 1.0},
