@@ -190,7 +190,7 @@ def outcome(case: Case, folder: Path) -> str:
                 column.validate(full=True)  # what is read can be used: strings are UTF-8
         return "read"
     except RankformerError as error:
-        return "refused" if "\n" not in str(error) and len(str(error)) < 1500 else f"a long message: {error}"[:200]
+        return "refused" if "\n" not in str(error) and len(str(error)) < 1500 else f"a long message, {described(error)}"
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise

@@ -76,12 +76,15 @@ class Findings:
 
 
 def fewer_of(value: Any, fails: Callable[[Any], bool]) -> Any:
-    """Return what is left of a mapping, list, string or bytes when all that is not needed to fail is left out."""
+    """Return what is left of a mapping, list, string or bytes when all that is not needed to fail is left out.
+
+    Of a mapping these are keys, and then parts of its strings and bytes.
+    """
     if isinstance(value, dict):
         for key in list(value):
             if fails(rest := {other: each for other, each in value.items() if other != key}):
                 value = rest
-        return _each(value, [key for key, each in value.items() if isinstance(each, bytes)], fewer_of, fails)
+        return _each(value, [key for key, each in value.items() if isinstance(each, bytes | str)], fewer_of, fails)
     step = max(1, len(value) // 2)
     while step and value:
         start, before = 0, len(value)

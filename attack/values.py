@@ -75,7 +75,7 @@ def outcome(case: dict[str, Any]) -> str:
         return "finite" if is_finite else "numbers that are not finite"
     except RankformerError as error:
         if "\n" in str(error) or len(str(error)) > 1000:
-            return f"a message of many characters: {len(str(error))}"
+            return f"a long message, {described(error)}"
         return "stopped" if case["fit"] else "refused"
     except Exception as error:
         return described(error)
