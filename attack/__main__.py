@@ -5,11 +5,9 @@ ATTACK_HOURS the soak takes that long and the counts grow with it. Ends with 1 w
 """
 
 import argparse
-import json
 import logging
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from attack import damage, events, hostile, inputs, limits, numerics, report, service, soak, values, writers
+from attack.regressions import Findings
 
 TOKEN = "admin-token-0123456789"
 ROOT = Path(__file__).parents[1]
@@ -42,16 +41,7 @@ class Attack:
 
     def kills(self) -> dict[str, Any]:
         """Trainings killed at random moments and at file calls, then resumed."""
-        worker = [sys.executable, str(ROOT / "tests/runs/kill_worker.py")]
-        command = [*worker, str(self.place("kills")), str(self.many(200)), str(self.seed)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout)
-        whole = found["undisturbed"]
-        different = sum(
-            (run["tensors"], run["log"]) != (whole[run["batch_size"]]["tensors"], whole[run["batch_size"]]["log"])
-            for run in found["runs"]
-        )
-        return {"kills": found["kills"], "in the middle of a write": found["mid_write"], "different": different}
+        return writers.killed_trainings(self.place("kills"), self.many(200), self.seed)
 
     def replacements(self) -> dict[str, Any]:
         """Writers killed while they replace a run."""
@@ -80,23 +70,19 @@ class Attack:
 
     def folders(self) -> dict[str, Any]:
         """Hostile folders with right checksums."""
-        from tests.serving.runs import write_full_run, write_run
-
-        place, outcomes, slowest, memory, pid = self.place("folders"), Counter[str](), 0.0, 0.0, os.getpid()
-        run = write_run(place / "run")
-        blend = write_full_run(place / "blend")
+        place, outcomes, slowest, memory = self.place("folders"), Counter[str](), 0.0, 0.0
         rest = max(0, self.many(500) - len(hostile.BY_HAND) - len(hostile.TO_A_BLEND))
-        harms = [*hostile.BY_HAND.values(), *(harm for _, harm in hostile.at_random(rest, self.seed))]
-        for target, harm in [
-            *((run, harm) for harm in harms),
-            *((blend, harm) for harm in hostile.TO_A_BLEND.values()),
-        ]:
-            folder = hostile.harmed(target, place, harm)
-            before, started = service.usage(pid)[1], time.process_time()
-            service.peak(pid)
-            outcomes[hostile.outcome(folder)] += 1
-            slowest = max(slowest, time.process_time() - started)
-            memory = max(memory, service.peak(pid) - before)
+        by_name: list[dict[str, Any]] = [{"name": name} for name in (*hostile.BY_HAND, *hostile.TO_A_BLEND)]
+        # Of what was loaded the value stays: a smaller one may be meant, and is then loaded rightly.
+        loaded, failed = (
+            Findings("folders", lambda case: hostile.measured(case, place)[0], fewer=("within",), smaller=smaller)
+            for smaller in ((), ("value",))
+        )
+        for case in (*by_name, *hostile.at_random(rest, self.seed)):
+            got, seconds, megabytes = hostile.measured(case, place)
+            outcomes[got] += 1
+            slowest, memory = max(slowest, seconds), max(memory, megabytes)
+            (loaded if got == "loaded" else failed).add(case, got)
         others = {name: count for name, count in outcomes.items() if name != "refused"}
         counts = {"folders": outcomes.total(), "refused": outcomes["refused"], "others": others}
         return {**counts, "slowest s": slowest, "memory MB": memory}
@@ -169,6 +155,23 @@ CAMPAIGNS: tuple[str, ...] = (
     *("kills", "replacements", "faults", "writers", "bytes", "journal", "updates", "folders", "settings", "inputs"),
     *("numerics", "memory", "clock", "bodies", "requests", "connections", "swaps", "processes", "soak"),
 )
+
+
+# How a kept case of a campaign is repeated, in a folder or, for the last two, against a service and with its client.
+REPLAYS: dict[str, Callable[..., str]] = {
+    "kills": lambda case, folder: writers.in_a_fresh_process("writers.trained", case, str(folder)),
+    "replacements": lambda case, folder: writers.in_a_fresh_process("writers.replaced", case, str(folder)),
+    "faults": damage.failed,
+    "bytes": damage.changed,
+    "journal": events.journaled,
+    "updates": lambda case, folder: writers.in_a_fresh_process("events.updated", case, str(folder)),
+    "folders": lambda case, folder: hostile.measured(case, folder)[0],
+    "settings": lambda case, folder: values.outcome(case),
+    "inputs": lambda case, folder: inputs.outcome(inputs.Case(**case), folder),
+    "numerics": lambda case, folder: numerics.outcome(case),
+    "requests": lambda case, served, client: service.answered(case, served, client)[1],
+    "bodies": service.dear,
+}
 
 
 def main() -> int:

@@ -6,8 +6,10 @@
 
 import base64
 import json
+import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 
+from attack.report import BELOW
+from attack.service import peak, usage
 from rankformer.errors import RunFolderError
 from rankformer.files import sha256_of
 from rankformer.runs.checksums import checksummed_json
@@ -219,18 +223,48 @@ TO_A_BLEND: dict[str, Harm] = {
 }
 
 
-def at_random(count: int, seed: int) -> Iterator[tuple[str, Harm]]:
-    """Yield harms: a number beyond all bounds, or nesting without end, somewhere in the manifest."""
+def at_random(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield cases: a number beyond all bounds, or nesting without end, somewhere in the manifest."""
     rng = random.Random(seed)
     places = ("settings", "data", "protocol", "metrics", "versions", "scorer", "files", "seed", "model", "created")
     for number in range(count):
         value: Any = rng.choice((10**400, -1e300, 1e39, json.loads("[" * 40 + "]" * 40), "x" * 20_000))
-        for _ in range(rng.randint(0, 3)):
-            value = [value] if rng.random() < 0.5 else {"x": value}
+        within = "".join("[" if rng.random() < 0.5 else "{" for _ in range(rng.randint(0, 3)))
         place = rng.choice(places)
         nested = place in ("settings", "data", "protocol", "scorer") and rng.random() < 0.7
-        path = (place, f"k{number}") if nested else (place,)
-        yield f"{'.'.join(path)} at random {number}", _set(*path, to=value)
+        yield {"path": [place, f"k{number}"] if nested else [place], "within": within, "value": value}
+
+
+def harm_of(case: dict[str, Any]) -> Harm:
+    """Return the harm of a case: by hand it has a name, at random a path and a value within lists and mappings."""
+    if "name" in case:
+        return (BY_HAND | TO_A_BLEND)[case["name"]]
+    value = case["value"]
+    for sign in case["within"]:
+        value = [value] if sign == "[" else {"x": value}
+    return _set(*case["path"], to=value)
+
+
+def measured(case: dict[str, Any], folder: Path) -> tuple[str, float, float]:
+    """Do the harm of a case to a run in a folder, written when it is missing; return the outcome, its time and memory.
+
+    These are processor seconds and megabytes; what is refused beyond the bounds of the campaign is not fine either.
+    """
+    from tests.serving.runs import write_full_run, write_run
+
+    is_blend, pid = case.get("name") in TO_A_BLEND, os.getpid()
+    run = folder / ("blend" if is_blend else "run")
+    if not run.exists():
+        (write_full_run if is_blend else write_run)(run)
+    place = harmed(run, folder, harm_of(case))
+    before, started = usage(pid)[1], time.process_time()
+    peak(pid)
+    got = outcome(place)
+    seconds, megabytes = time.process_time() - started, peak(pid) - before
+    for name, seen in {"slowest s": seconds, "memory MB": megabytes}.items():
+        if got == "refused" and seen >= BELOW["folders"][name]:
+            got = f"{name} beyond its bound: {seen:.1f}"
+    return got, seconds, megabytes
 
 
 def harmed(run: Path, work: Path, harm: Harm) -> Path:

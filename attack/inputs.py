@@ -1,8 +1,7 @@
 """Input files that nobody means, for every reader: each is read, or refused in one line; no traceback, no hang.
 
 A case is a set of files (one, a folder, a pattern, a database) and options to read them with. `changed` draws one from
-a seed by changing a whole one; `guided` searches with the coverage of the readers. What fails is made as small as it
-gets and kept in tests/regressions, whose test reads it again from then on.
+a seed by changing a whole one; a part of them is searched with the coverage of the readers.
 """
 
 import gzip
@@ -16,7 +15,6 @@ import sqlite3
 import sys
 import tempfile
 import time
-import traceback
 import zipfile
 import zlib
 from collections import Counter
@@ -26,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attack.regressions import Findings, described
 from rankformer.errors import RankformerError
 
-REGRESSIONS = Path(__file__).parents[1] / "tests" / "regressions" / "inputs"
 SECONDS = 20  # after which a reading counts as hanging
 PIECES = (
     *(
@@ -192,14 +190,11 @@ def outcome(case: Case, folder: Path) -> str:
                 column.validate(full=True)  # what is read can be used: strings are UTF-8
         return "read"
     except RankformerError as error:
-        return "refused" if "\n" not in str(error) and len(str(error)) < 1500 else f"a message of {len(str(error))}"
+        return "refused" if "\n" not in str(error) and len(str(error)) < 1500 else f"a long message, {described(error)}"
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        where = next(
-            (f for f in reversed(traceback.extract_tb(error.__traceback__)) if "rankformer" in f.filename), None
-        )
-        return f"{type(error).__name__} in {where.name if where else '?'}: {error}"[:160]
+        return described(error)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -225,7 +220,7 @@ def _limited() -> Iterator[None]:
 def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
     """Read changed cases, a part of them found by coverage; return how many were read and refused, and the rest."""
     rng, cases, found = random.Random(seed), whole_cases(), Counter[str]()
-    kinds: dict[str, Case] = {}
+    findings = Findings("inputs", lambda case: outcome(Case(**case), folder), fewer=("options", "files"))
     slowest = 0.0
     for name, case in cases.items():
         if (got := outcome(case, folder)) != "read":
@@ -247,14 +242,12 @@ def inputs(folder: Path, count: int, seed: int) -> dict[str, Any]:
         found[got if got in ("read", "refused") else "unexpected"] += 1
         if guided and covered.grew() and len(corpus) < 2000:
             corpus.append(case)
-        if got not in ("read", "refused"):
-            kinds.setdefault(got.partition(":")[0], case)
-    kept = [keep(kind, smallest(case, folder), folder) for kind, case in kinds.items()]
+        findings.add(vars(case), got)
     return {
         "inputs": found.total(),
         "read": found["read"],
         "refused": found["refused"],
-        "unexpected": kept,
+        "unexpected": list(findings.found.values()),
         "formats": len(cases),
         "found by coverage": len(corpus) - len(cases),
         "lines reached": len(covered.seen),
@@ -291,58 +284,6 @@ class _Lines:
         if event == "line":
             self.seen.add((frame.f_code.co_filename, frame.f_lineno))
         return self._line
-
-
-def smallest(case: Case, folder: Path) -> Case:
-    """Return a case that fails in the same way, with options, files and bytes left out while it does."""
-    kind = outcome(case, folder).partition(":")[0]
-
-    def still(other: Case) -> bool:
-        return outcome(other, folder).partition(":")[0] == kind
-
-    for name in list(case.options):
-        rest = {key: value for key, value in case.options.items() if key != name}
-        if still(tried := Case(case.files, case.source, rest)):
-            case = tried
-    for name in list(case.files):
-        rest = {key: value for key, value in case.files.items() if key != name}
-        if rest and still(tried := Case(rest, case.source, case.options)):
-            case = tried
-    for name, data in case.files.items():
-        step = max(1, len(data) // 2)
-        while step:
-            start = 0
-            while start < len(data):
-                shorter = data[:start] + data[start + step :]
-                if still(Case({**case.files, name: shorter}, case.source, case.options)):
-                    data = shorter
-                else:
-                    start += step
-            step //= 2
-        case = Case({**case.files, name: data}, case.source, case.options)
-    return case
-
-
-def keep(kind: str, case: Case, folder: Path) -> str:
-    """Write a case among the regressions, unless they are read-only; return what it does."""
-    place = REGRESSIONS / "".join(letter if letter.isalnum() else "-" for letter in kind.lower())[:60]
-    if os.environ.get("ATTACK_KEEP", "1") != "0":
-        for name, data in case.files.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(data)
-        (place / "case.json").write_text(json.dumps({"source": case.source, "options": case.options}) + "\n")
-    return outcome(case, folder)
-
-
-def kept_cases() -> dict[str, Case]:
-    """Return the cases among the regressions, by their folders."""
-    found = {}
-    for place in sorted(path.parent for path in REGRESSIONS.glob("*/case.json")):
-        files = [path for path in place.rglob("*") if path.is_file() and path.name != "case.json"]
-        stored = json.loads((place / "case.json").read_text())
-        contents = {str(path.relative_to(place)): path.read_bytes() for path in files}
-        found[place.name] = Case(contents, stored["source"], stored["options"])
-    return found
 
 
 def _zipped(name: str, data: bytes) -> bytes:

@@ -5,7 +5,6 @@ error names it; where a training was under way, it has the step.
 """
 
 import re
-import traceback
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -14,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from attack.regressions import Findings, described, kind
 from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, RankformerError, TrainingError
 
 EXTREMES = (0.0, 1e-38, 1e-9, 1e3, 1e9, 1e20, 3e38)
+NOT_NAMED = "setting not named"
 SHORT = {"epochs": 3, "validate_every": 2, "iterations": 3}
 SMALL = {"embedding_dim": 8, "factors": 8}
 # Integers that make a fit large rather than its numbers extreme: the settings campaign has their bounds.
@@ -58,37 +59,55 @@ def numerics(scale: float = 1.0) -> dict[str, Any]:
     from rankformer.models.registry import MODELS
 
     found, unexpected, unnamed = Counter[str](), [], []
+    findings = Findings("numerics", outcome, fewer=("settings", "rows"))
     stride, number = max(1, round(1 / scale)), count()
+
+    def fitted(case: dict[str, Any], what: str) -> None:
+        got = outcome(case)
+        found[got.partition(":")[0]] += 1
+        if kind(got):
+            (unnamed if kind(got) == NOT_NAMED else unexpected).append(f"{case['model']} {what}: {got}")
+            findings.add(case, got)
 
     def due() -> bool:
         return next(number) % stride == 0
 
-    ordinary = _log(np.array([(u, i) for u in range(15) for i in range(12) if (u * 7 + i * 5) % 3 == 0]), "ordinary")
-    for model in MODELS.values():
+    ordinary = [[u, i] for u in range(15) for i in range(12) if (u * 7 + i * 5) % 3 == 0]
+    for method, model in MODELS.items():
         short = {name: value for name, value in (SHORT | SMALL).items() if name in model.settings_class.model_fields}
+        case = {"model": method, "short": short, "settings": {}, "rows": ordinary}
         for name, log in logs().items():
-            if not due():
-                continue
-            got, message = _fitted(model, short, log)
-            found[got] += 1
-            if got == "unexpected":
-                unexpected.append(f"{model.name} on {name}: {message}")
+            if due():
+                fitted({**case, "rows": _rows(log)}, f"on {name}")
         for name, setting in model.settings_class.hyperparameter_fields().items():
             if name in SHORT or any(word in name for word in SIZES):
                 continue
             for value in filter(lambda _: due(), _values(setting.default)):
-                got, message = _fitted(model, {**short, name: value}, ordinary)
-                found[got] += 1
-                case = f"{model.name} {name}={value}: {message}"
-                if got == "unexpected":
-                    unexpected.append(case)
-                elif got == "stopped" and name not in message:
-                    unnamed.append(case)
+                fitted({**case, "settings": {name: value}}, f"{name}={value}")
     methods = {"methods": len(MODELS), "fits": found.total()}
     return {**methods, **{name: found[name] for name in ("finite", "stopped", "refused")}} | {
         "unexpected": unexpected,
         "setting not named": unnamed,
     }
+
+
+def outcome(case: dict[str, Any]) -> str:
+    """Fit a method, for a short time and with further settings, to the rows of a case; return what came of it."""
+    from rankformer.models.registry import MODELS
+
+    if not case["rows"]:
+        return "refused"
+    rows = np.array(case["rows"], np.float64)
+    log = _log(rows[:, :2].astype(int), "log", rows[:, 2] if rows.shape[1] > 2 else None)
+    got, message = _fitted(MODELS[case["model"]], {**case["short"], **case["settings"]}, log)
+    if got == "stopped" and not all(name in message for name in case["settings"]):
+        return f"{NOT_NAMED}: {message}"
+    return message if got == "unexpected" else got
+
+
+def _rows(log: Interactions) -> list[list[float]]:
+    columns = [log.users, log.items] + ([] if log.weights is None else [log.weights])
+    return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def _fitted(model: Any, settings: dict[str, Any], log: Interactions) -> tuple[str, str]:
@@ -101,14 +120,13 @@ def _fitted(model: Any, settings: dict[str, Any], log: Interactions) -> tuple[st
     except TrainingError as error:
         text = str(error)
         is_clear = "\n" not in text and len(text) < 500 and re.search(r"step \d+|no finite solution|member", text)
-        return ("stopped", text) if is_clear else ("unexpected", text[:500])
+        return ("stopped", text) if is_clear else ("unexpected", f"unclear: {text[:500]}")
     except ConfigError as error:
         return "refused", str(error)
     except RankformerError as error:
-        return ("refused", str(error)) if "\n" not in str(error) else ("unexpected", str(error)[:500])
+        return ("refused", str(error)) if "\n" not in str(error) else ("unexpected", f"unclear: {error}"[:500])
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return "unexpected", f"{type(error).__name__} in {place.name}: {error}"[:200]
+        return "unexpected", described(error)
 
 
 def _values(default: Any) -> tuple[Any, ...]:

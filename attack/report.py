@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from attack.regressions import TIMED
 from rankformer.files import write_bytes_atomic
 
 ROOT = Path(__file__).parents[1]
@@ -122,8 +123,13 @@ The soak asks at a modest rate while runs are reloaded and faults are made: dama
 connections, malformed requests and bodies made to be dear. Its latency includes what else the machine does.
 
 `inputs` changes files of every format, packing, encoding, layout and source, an eighth of them in search of lines of
-the readers that were not reached yet. What it finds is made small by itself and kept in `tests/regressions/inputs`,
-where a test reads it from then on; other campaigns repeat a finding from its seed. `ATTACK_SECONDS` ends it early.
+the readers that were not reached yet. `ATTACK_SECONDS` ends it early.
+
+What a campaign finds is made as small as it gets (fewer settings, rows, headers, kills; shorter files, bodies and
+paths; smaller values) and kept in `tests/regressions/CAMPAIGN`, where a test repeats it from then on; `ATTACK_KEEP=0`
+keeps nothing. What depends on a moment or on the machine cannot be repeated exactly, and is only reported with its
+seed: kills at random moments, prunings of a journal while it is written, and all of
+{", ".join(f"`{name}`" for name in TIMED)}.
 
 What is promised, to whom, and what is not, is in [SECURITY.md](../SECURITY.md).
 """

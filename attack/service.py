@@ -7,6 +7,7 @@ A probe asks /livez all the while.
 import asyncio
 import os
 import random
+import re
 import socket
 import threading
 import time
@@ -18,6 +19,10 @@ from typing import Any
 
 import httpx
 
+from attack.regressions import Findings, kind
+from attack.report import BELOW
+
+JSON = {"Content-Type": "application/json"}
 BODY_BYTES = 2**20
 POSTS = ("/v1/recommend:batch", "/v1/recommend:session", "/v1/explain:session", "/v1/events")
 HEAD = "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
@@ -82,25 +87,60 @@ def peak(pid: int) -> float:
 def dear_bodies(service: Any, seed: int, count: int) -> dict[str, Any]:
     """Send bodies of one megabyte in search of the dearest; return the most processor time and memory of one."""
     rng, worst = random.Random(seed), {"bodies": 0, "cpu ms": 0.0, "memory MB": 0.0, "5xx": 0}
-    pid, statuses, names = service.process.pid, Counter[str](), {"cpu ms": "", "memory MB": ""}
-    peak(pid)
+    statuses, names = Counter[str](), {"cpu ms": "", "memory MB": ""}
     with probed(service.port, worst), httpx.Client(base_url=service.url, timeout=60) as client:
+        findings = Findings("bodies", lambda case: dear(case, service, client), fewer=("headers", "files"))
         for number, (name, body) in enumerate(bodies(rng, count)):
-            before, held = usage(pid)
-            peak(pid)
-            with suppress(httpx.TransportError):  # answered and closed before all was sent
-                answer = client.post(
-                    POSTS[number % len(POSTS)], content=body, headers={"Content-Type": "application/json"}
-                )
-                statuses[str(answer.status_code)] += 1
-                worst["5xx"] += answer.status_code >= 500
-            after = usage(pid)[0]
-            seen = {"cpu ms": (after - before) * 1e3, "memory MB": peak(pid) - held}
+            case = {"method": "POST", "path": POSTS[number % len(POSTS)], "headers": JSON, "files": {"body": body}}
+            status, wrong, seen = measured(case, service, client)
+            if status:
+                statuses[str(status)] += 1
+            worst["5xx"] += status >= 500
             worst["bodies"] += 1
             for key, value in seen.items():
                 if value > worst[key]:
                     worst[key], names[key] = value, name
+            findings.add(case, wrong, again=service.process.poll() is None)
     return {**worst, "dearest": names, "statuses": dict(statuses)}
+
+
+def answered(case: dict[str, Any], service: Any, client: httpx.Client) -> tuple[int, str]:
+    """Send a request; return its status, and what came of it.
+
+    The status is 0 where the connection was closed, and 599 where the service has ended.
+    """
+    before, status = service.log, 0
+    # Closed while a huge body was still being sent; or a path, made shorter, that is none.
+    with suppress(httpx.TransportError, httpx.InvalidURL):
+        body = case.get("files", {}).get("body", b"")
+        status = client.request(case["method"], case["path"], headers=case["headers"], content=body).status_code
+    if service.process.poll() is not None:
+        return 599, f"the service ended: {service.process.poll()}"
+    said = service.log[len(before) :]
+    if status < 500 and "Traceback" not in said:
+        return status, "answered"
+    errors = re.findall(r"\b[A-Z]\w*(?:Error|Exception)\b", said)
+    return status, " ".join([str(status), *errors[-1:]]) + f": {said[-100:]}"
+
+
+def measured(case: dict[str, Any], service: Any, client: httpx.Client) -> tuple[int, str, dict[str, float]]:
+    """Send a request; return its status, what came of it, and the processor time and memory it took."""
+    pid = service.process.pid
+    before, held = usage(pid)
+    peak(pid)
+    status, got = answered(case, service, client)
+    seen = {"cpu ms": (usage(pid)[0] - before) * 1e3, "memory MB": peak(pid) - held}
+    beyond = [f"{name} beyond its bound: {value:.0f}" for name, value in seen.items() if value >= BELOW["bodies"][name]]
+    return status, next(iter(beyond), got) if got == "answered" else got, seen
+
+
+def dear(case: dict[str, Any], service: Any, client: httpx.Client) -> str:
+    """Return what comes of a request each time: fine, if one of three in a row is."""
+    for _ in range(3):
+        got = measured(case, service, client)[1]
+        if not kind(got):
+            break
+    return got
 
 
 def bodies(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
@@ -179,14 +219,15 @@ def malformed(service: Any, count: int, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"requests": 0, "5xx": 0}
     statuses = Counter[str]()
     with probed(service.port, found), httpx.Client(base_url=service.url, timeout=30) as client:
+        replay, parts = lambda case: answered(case, service, client)[1], ("headers", "path", "files")
+        findings = Findings("requests", replay, fewer=parts)
         for method, path, headers, body in islice(chain(by_hand(), at_random(count, seed)), count):
-            try:
-                status = client.request(method, path, headers=headers, content=body).status_code
-            except httpx.TransportError:  # closed while a huge body was still being sent
-                status = 0
+            case = {"method": method, "path": path, "headers": headers, "files": {"body": body}}
+            status, got = answered(case, service, client)
             statuses[str(status)] += 1
             found["requests"] += 1
             found["5xx"] += status >= 500
+            findings.add(case, got, again=service.process.poll() is None)
     return {**found, "statuses": dict(statuses), "tracebacks": service.log.count("Traceback")}
 
 

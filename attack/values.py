@@ -1,10 +1,10 @@
 """Settings that nobody means: each is taken, or refused in one line; a fit is finite, or stopped with its cause."""
 
 import random
-import traceback
 from collections import Counter
 from typing import Any
 
+from attack.regressions import Findings, described, kind
 from rankformer.errors import RankformerError
 
 NUMBERS: tuple[Any, ...] = (
@@ -34,40 +34,58 @@ def settings(count: int, fits: int, seed: int) -> dict[str, Any]:
 
     Returns how many were taken, refused, fitted, stopped by a `TrainingError`, and every other error.
     """
+    from rankformer.models.registry import MODELS
+
+    rng, found, unexpected = random.Random(seed), Counter[str](), []
+    findings = Findings("settings", outcome, fewer=("settings",))
+
+    def seen(case: dict[str, Any]) -> str:
+        got = outcome(case)
+        if kind(got):
+            unexpected.append(f"{'fit ' * case['fit']}{case['model']} {_short(case['settings'])}: {got}")
+            findings.add(case, got)
+        else:
+            found[got] += 1
+        return got
+
+    for _ in range(count):
+        name = rng.choice(list(MODELS))
+        names = list(MODELS[name].settings_class.model_fields)
+        changes = {rng.choice(names): rng.choice(NUMBERS) for _ in range(rng.randint(1, 3))}
+        case = {"model": name, "settings": changes, "fit": False}
+        if seen(case) == "taken" and found["fits"] < fits and _is_small(name, changes) and rng.random() < 0.3:
+            found["fits"] += 1
+            seen({**case, "fit": True})
+    return {**found, "settings": count, "unexpected": unexpected}
+
+
+def outcome(case: dict[str, Any]) -> str:
+    """Build a model with settings and, where the case says so, fit it on a small log; return what came of it."""
     from tests.logs import random_log
 
     from rankformer.models.registry import MODELS
 
-    rng, found, unexpected = random.Random(seed), Counter[str](), []
-    log = random_log(size=60)
-    for _ in range(count):
-        model = MODELS[rng.choice(list(MODELS))]
-        names = list(model.settings_class.model_fields)
-        changes = {rng.choice(names): rng.choice(NUMBERS) for _ in range(rng.randint(1, 3))}
-        try:
-            built = model(**changes)
-            found["taken"] += 1
-        except RankformerError as error:
-            found["refused"] += 1
-            if "\n" in str(error) or len(str(error)) > 1000:
-                unexpected.append(f"{model.name} {_short(changes)}: a message of {len(str(error))} characters")
-            continue
-        except Exception:
-            unexpected.append(f"{model.name} {_short(changes)}: {traceback.format_exc().splitlines()[-1]}")
-            continue
-        chosen = built.settings.model_dump()
-        small = all(chosen.get(name, 0) is None or chosen.get(name, 0) <= most for name, most in _SMALL.items())
-        if found["fits"] < fits and small and rng.random() < 0.3:
-            found["fits"] += 1
-            short = {"epochs": 3, "validate_every": 2} if "epochs" in chosen else {}
-            try:
-                fitted = model(**{**changes, **short}).fit(log)
-                found["finite"] += fitted.recommender.scorer.is_finite()
-            except RankformerError:
-                found["stopped"] += 1
-            except Exception:
-                unexpected.append(f"fit {model.name} {_short(changes)}: {traceback.format_exc().splitlines()[-1]}")
-    return {**found, "settings": count, "unexpected": unexpected}
+    model = MODELS[case["model"]]
+    is_long = case["fit"] and "epochs" in model.settings_class.model_fields
+    try:
+        built = model(**{**case["settings"], **({"epochs": 3, "validate_every": 2} if is_long else {})})
+        if not case["fit"]:
+            return "taken"
+        is_finite = built.fit(random_log(size=60)).recommender.scorer.is_finite()
+        return "finite" if is_finite else "numbers that are not finite"
+    except RankformerError as error:
+        if "\n" in str(error) or len(str(error)) > 1000:
+            return f"a long message, {described(error)}"
+        return "stopped" if case["fit"] else "refused"
+    except Exception as error:
+        return described(error)
+
+
+def _is_small(name: str, changes: dict[str, Any]) -> bool:
+    from rankformer.models.registry import MODELS
+
+    chosen = MODELS[name](**changes).settings.model_dump()
+    return all(chosen.get(name, 0) is None or chosen.get(name, 0) <= most for name, most in _SMALL.items())
 
 
 _SMALL = {

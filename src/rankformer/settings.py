@@ -128,7 +128,7 @@ def _as_config_error(owner: type[Settings], problem: ValidationError) -> ConfigE
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known settings are {', '.join(known)}"
-        return ConfigError(f"unknown setting {name!r}; {hint}")
+        return ConfigError(f"unknown setting {name[:80]!r}; {hint}")
     if first["type"] == "missing":
         return ConfigError(f"setting {name!r} is missing; give it a value")
     expected = first["msg"][:1].lower() + first["msg"][1:]

@@ -9,6 +9,7 @@ fork is a child ready to train within milliseconds and with no thread left behin
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -28,6 +29,10 @@ from rankformer.runs.sequence import train_run
 
 SETTINGS = {"epochs": 10, "validate_every": 1, "patience": 4, "num_layers": 1, "embedding_dim": 128}
 WATCHED = ("fsync", "replace", "open", "chmod", "unlink")
+
+
+class ChildFailedError(Exception):
+    """A training that was not killed and yet did not end well."""
 
 
 def parts(seed=0, n=900, m=700, size=6000):
@@ -85,7 +90,7 @@ def forked(folder, batch_size, data, file_call=None, delay=None):
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return True
     if os.waitstatus_to_exitcode(status) != 0:
-        raise SystemExit(f"a child failed with status {os.waitstatus_to_exitcode(status)}")
+        raise ChildFailedError(f"a child failed with status {os.waitstatus_to_exitcode(status)}")
     return False
 
 
@@ -97,9 +102,30 @@ def outcome(folder):
     return {"tensors": manifest["files"]["embeddings.safetensors"]["sha256"], "log": log}
 
 
-def main(folder, kills_wanted, seed):
+def prepare():
+    """Make this process one whose children are ready at once."""
     torch.set_num_threads(1)
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports half of torch, once for all children
+
+
+def replay(folder, batch_size, file_calls):
+    """Return "whole", or what became of a training that is killed at file calls and then ended."""
+    data, whole, target = parts(), folder / f"undisturbed-{batch_size}", folder / "replayed"
+    try:
+        if not is_run(whole):
+            forked(whole, batch_size, data)
+        shutil.rmtree(target, ignore_errors=True)
+        for file_call in [*file_calls, None]:
+            if not is_run(target):
+                forked(target, batch_size, data, file_call)
+    except ChildFailedError as error:
+        return f"failed: {error}"
+    return "whole" if outcome(target) == outcome(whole) else "different"
+
+
+def killed_trainings(folder, kills_wanted, seed):
+    """Return what came of trainings that were killed at random moments and file calls until they ended."""
+    prepare()
     rng, data = random.Random(seed), parts()
     report = {
         "kills": 0,
@@ -116,14 +142,19 @@ def main(folder, kills_wanted, seed):
         forked(folder / f"undisturbed-{batch_size}", batch_size, data)
         duration[batch_size] = time.perf_counter() - started
         report["undisturbed"][str(batch_size)] = outcome(folder / f"undisturbed-{batch_size}")
-    while report["kills"] < kills_wanted:
+    while report["kills"] + sum(run["tensors"] is None for run in report["runs"]) < kills_wanted:
         number = len(report["runs"])
         batch_size = (None, 2000)[number % 2]
-        target = folder / f"run-{number}"
-        while not is_run(target):
+        target, file_calls, failed = folder / f"run-{number}", [], None
+        while not is_run(target) and not failed:
             by_file_call = rng.random() < 0.5
             how = {"file_call": rng.randint(1, 50)} if by_file_call else {"delay": rng.random() * duration[batch_size]}
-            if forked(target, batch_size, data, **how):
+            file_calls += [how["file_call"]] if by_file_call else []
+            try:
+                killed = forked(target, batch_size, data, **how)
+            except ChildFailedError as error:
+                killed, failed = False, str(error)
+            if killed:
                 report["kills"] += 1
                 report["by_file_call"] += by_file_call
                 report["in_refit"] += (target / "checkpoint" / "refit").exists()
@@ -131,10 +162,11 @@ def main(folder, kills_wanted, seed):
                 pointer = target / "checkpoint" / "latest.json"
                 epoch = json.loads(pointer.read_bytes())["numbers"]["epoch"] if pointer.exists() else 0
                 report["epochs_at_kill"].append(epoch)
-        report["runs"].append({"batch_size": str(batch_size), **outcome(target)})
+        ended = {"tensors": None, "log": failed} if failed else outcome(target)
+        report["runs"].append({"batch_size": str(batch_size), "file_calls": file_calls, **ended})
     report["left_over"] = [path.name for path in folder.glob("*/*.tmp")]
-    print(json.dumps(report))
+    return report
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    print(json.dumps(killed_trainings(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

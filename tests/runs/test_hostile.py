@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from attack.hostile import BY_HAND, TO_A_BLEND, at_random, harmed, outcome, rewrite
+from attack.hostile import BY_HAND, TO_A_BLEND, at_random, harm_of, harmed, outcome, rewrite
 from tests.serving.runs import write_full_run, write_run
 
 from rankformer.errors import RunFolderError
@@ -32,8 +32,8 @@ def test_a_harm_to_a_blend_is_refused(blend, tmp_path, name):
 
 
 def test_harms_at_random_are_refused(run, tmp_path):
-    for name, harm in at_random(40, seed=0):
-        assert outcome(harmed(run, tmp_path, harm)) == "refused", name
+    for case in at_random(40, seed=0):
+        assert outcome(harmed(run, tmp_path, harm_of(case))) == "refused", case
 
 
 def test_a_copy_without_harm_is_loaded(run, blend, tmp_path):

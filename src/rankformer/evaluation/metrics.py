@@ -184,7 +184,7 @@ def parse_metrics(names: str | Sequence[str]) -> tuple[Metric, ...]:
 def _parse_metric(text: str) -> Metric:
     name, _, cutoff = text.strip().partition("@")
     if name not in METRICS:
-        raise ConfigError(f"unknown metric {text!r}; known are {', '.join(METRICS)}, as in ndcg@20")
+        raise ConfigError(f"unknown metric {text[:80]!r}; known are {', '.join(METRICS)}, as in ndcg@20")
     if not (cutoff.isascii() and cutoff.isdecimal() and len(cutoff) < 10 and 1 <= int(cutoff) <= MOST_ITEMS):
         raise ConfigError(f"metric {text[:80]!r} needs a cutoff that is an integer from 1, as in {name}@20")
     return Metric(name, int(cutoff))

@@ -67,7 +67,7 @@ class BlendSettings(ModelSettings):
     @classmethod
     def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value or len(set(value)) < len(value) or Blend.name in value:
-            raise ConfigError(f"members={','.join(value)}: name at least one method, each once, and not blend itself")
+            raise ConfigError(f"members={','.join(value)[:80]}: name at least one method, each once, not blend itself")
         return value
 
     @field_validator("budget", mode="before")
@@ -119,10 +119,10 @@ class Blend(Model):
         self._choices: dict[str, Any] = {}
         self._parameters: dict[str, Tensor] = {}  # of the trained members, as NUMBER.NAME
         self._report: Event | None = None  # of a fit without a validation part, on what it held out
-        for name in self.settings.members:  # a mistake is found before the work
+        for name in (members := self.settings.members):  # a mistake is found before the work
             self.member(name)
-        for name in self.settings.member_settings.keys() - set(self.settings.members):
-            raise ConfigError(f"member_settings: {name!r} is none of the members {', '.join(self.settings.members)}")
+        for name in self.settings.member_settings.keys() - set(members):
+            raise ConfigError(f"member_settings: {name[:80]!r} is none of the members {', '.join(members)}")
 
     def member(self, name: str, **changes: Any) -> Model:
         """Return a member, not fitted, with some of its settings changed."""

@@ -62,7 +62,7 @@ def model_class(name: str) -> type[Model]:
     known = [*MODELS, *plug_ins.names]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known models are {', '.join(known)}"
-    raise ConfigError(f"unknown model {name!r}; {hint}, or package.module:Class")
+    raise ConfigError(f"unknown model {name[:80]!r}; {hint}, or package.module:Class")
 
 
 def load_model(folder: str | PathLike[str]) -> Model:
