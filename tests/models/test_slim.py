@@ -68,3 +68,24 @@ def test_more_l1_leaves_fewer_weights_and_too_much_none():
     log = log_of()
     counts = [np.count_nonzero(weights_of(log, l1=l1, l2=2.0)) for l1 in (0.0, 1.0, 3.0, 100.0)]
     assert counts[0] > counts[1] > counts[2] > counts[3] == 0
+
+
+def test_many_items_whose_gram_matrix_is_not_held_get_the_same_weights(monkeypatch):
+    log = log_of(n=80, m=24, size=500)
+    held = weights_of(log, l1=0.5, l2=2.0)
+    monkeypatch.setattr(slim, "_MOST_ITEMS", 0)
+    assert np.array_equal(weights_of(log, l1=0.5, l2=2.0), held)
+
+
+def test_an_update_finds_the_weights_of_a_new_fit(monkeypatch):
+    whole = log_of(n=80, m=24, size=600)
+    old = whole.keep((whole.users < 70) & (whole.items < 21))
+    found = SLIM(l1=0.5, l2=2.0).fit(old).updated(whole.keep((whole.users >= 70) | (whole.items >= 21)))
+    matrix, log = found.recommender.scorer.matrix, found.recommender.history
+    columns = np.stack([matrix.column(item) for item in range(log.num_items)], axis=1)
+    expected = weights_of(log, l1=0.5, l2=2.0)
+    assert np.abs(columns - expected).max() < 2e-3
+    assert np.abs(columns[:20, :20] - weights_of(old, l1=0.5, l2=2.0)[:20, :20]).max() > 0.02, "it moved"
+    monkeypatch.setattr(slim, "_SMALLEST_CHANGE", 1e-12)
+    again = SLIM(l1=0.5, l2=2.0, iterations=1).fit(log)  # one pass from nothing is not enough
+    assert np.abs(again.recommender.scorer.matrix.column(0) - expected[:, 0]).max() > 2e-3

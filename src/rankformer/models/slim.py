@@ -11,15 +11,17 @@ have more than l1 users in common with i are all that coordinate descent has to 
 
     W_ji <- max(0, G_ji - sum_{k != j} G_jk W_ki - l1) / (G_jj + l2).
 
-Columns with as many such items are solved together, batches in parallel threads. G is never held as a whole: a block of
-its rows says which items to visit for some columns, and X which of G each of these columns needs.
+Columns with as many such items are solved together, batches in parallel threads. G is held as a whole for up to some
+thousand items only; for more, a block of its rows says which items to visit for some columns, and X which of G each of
+these columns needs.
 
 Departure: of the items that pass, the `candidates` are visited that alone would lower the objective most.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -31,8 +33,10 @@ from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
 from rankformer.scoring.item_matrix import SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.training.context import WarmStart
 
 _NUMBERS_AT_ONCE = 2**22  # in the Gram matrices of the columns that are solved together
+_MOST_ITEMS = 8192  # whose Gram matrix is held: 256 MB
 _COLUMNS_AT_ONCE, _ROWS_AT_ONCE = 256, 1024
 _SMALLEST_CHANGE = 1e-4  # of a weight, below which descent ends
 
@@ -64,7 +68,7 @@ class SLIM(ClosedFormModel):
     settings: SLIMSettings
     deterministic = True
     has_vectors = False
-    ladder = {"l2": (20.0, 100.0, 500.0), "l1": (0.1, 0.5, 2.0)}
+    ladder = {"l2": (20.0, 100.0, 500.0), "l1": (0.02, 0.1, 0.5, 2.0)}
     search_space = {
         "l1": {"low": 0.1, "high": 10.0, "log": True},
         "l2": {"low": 5.0, "high": 1000.0, "log": True},
@@ -75,11 +79,31 @@ class SLIM(ClosedFormModel):
         super().__init__(**settings)
 
     def solve(self, graph: BipartiteGraph) -> ItemScorer:
+        return self._solved(graph, csr_array((0, 0), dtype=np.float32))
+
+    def solve_from(self, graph: BipartiteGraph, warm: WarmStart) -> ItemScorer:
+        """Return the same weights, to `_SMALLEST_CHANGE`, by descent from the earlier ones: a few passes do."""
+        matrix = cast(SparseWeights, cast(ItemScorer, warm.scorer).matrix)
+        parts = matrix.values.numpy(), matrix.sources.numpy(), matrix.offsets.numpy()
+        return self._solved(graph, csr_array(parts, shape=(matrix.num_items, matrix.num_items)))
+
+    def _solved(self, graph: BipartiteGraph, start: csr_array) -> ItemScorer:
+        """Return the weights that descent finds from those of `start`, (targets, sources) of the first items."""
         settings, m = self.settings, graph.num_items
         x = graph.interaction_matrix(settings.count_duplicates)
         by_item = x.T.tocsr()  # (m, n)
+        gram = _gram(by_item) if m <= _MOST_ITEMS else None
+
+        def inner(items: NDArray[np.int64]) -> NDArray[np.float32]:
+            """Return the part of G that is between some items, (c, c)."""
+            if gram is not None:
+                return gram[np.ix_(items, items)]
+            rows = by_item[items]
+            return (rows @ rows.T).toarray()  # type: ignore[no-any-return]
+
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            solved = list(pool.map(lambda columns: _solve(by_item, columns, settings), _batches(by_item, settings)))
+            solve = partial(_solve, inner, start, settings)
+            solved = list(pool.map(solve, _batches(by_item, settings)))
         targets, sources, values = (np.concatenate(parts) for parts in zip(*solved, strict=True))
         weights = csr_array((values, (targets, sources)), shape=(m, m))
         return ItemScorer(SparseWeights.of_rows(weights), x, settings.count_duplicates)
@@ -128,7 +152,18 @@ def _candidates(by_item: csr_array, targets: NDArray[np.int64], settings: SLIMSe
     return targets[rows], sources[order], together[order]
 
 
-def _solve(by_item: csr_array, columns: _Columns, settings: SLIMSettings) -> _Weights:
+def _gram(by_item: csr_array) -> NDArray[np.float32]:
+    """Return G = X^T X, (m, m)."""
+    blocks = [by_item[start : start + _ROWS_AT_ONCE] for start in range(0, by_item.shape[0], _ROWS_AT_ONCE)]
+    return np.concatenate([(rows @ by_item.T).toarray().astype(np.float32, copy=False) for rows in blocks])
+
+
+def _solve(
+    inner: Callable[[NDArray[np.int64]], NDArray[np.float32]],
+    start_at: csr_array,
+    settings: SLIMSettings,
+    columns: _Columns,
+) -> _Weights:
     """Return the weights above 0 of some columns, as targets, sources and values."""
     sizes = np.diff(columns.starts)
     b, c = len(sizes), int(sizes.max(initial=0))
@@ -137,13 +172,18 @@ def _solve(by_item: csr_array, columns: _Columns, settings: SLIMSettings) -> _We
     )  # of each column's candidates; a candidate's row of all columns is one block
     missing = np.zeros((b, c), np.float32)  # G_ji - sum_k G_jk W_ki
     for number, (start, end) in enumerate(zip(columns.starts[:-1], columns.starts[1:], strict=True)):
-        some = columns.sources[start:end]
-        users = by_item[some]
-        grams[: end - start, number, : end - start] = (users @ users.T).toarray()
+        grams[: end - start, number, : end - start] = inner(columns.sources[start:end])
         missing[number, : end - start] = columns.together[start:end]
+    weights = np.zeros((c, b), np.float32)
+    for number in np.flatnonzero(columns.targets < start_at.shape[0]).tolist():
+        sources = columns.sources[columns.starts[number] : columns.starts[number + 1]]
+        known = np.flatnonzero(sources < start_at.shape[1])
+        column = start_at[[columns.targets[number]]].toarray()[0]
+        weights[known, number] = column[sources[known]]
+        missing[number] -= weights[:, number] @ grams[:, number]
     diagonal = np.ascontiguousarray(grams.diagonal(axis1=0, axis2=2).T)  # (c, b)
     scale = 1 / (diagonal + settings.l2)
-    weights, buffer = np.zeros((c, b), np.float32), np.empty_like(missing)
+    buffer = np.empty_like(missing)
     for _ in range(settings.iterations):
         largest = 0.0
         for j in range(c):
