@@ -137,8 +137,11 @@ class TestRefit:
 
     def test_a_method_that_is_solved_is_solved_again(self, tmp_path):
         train_run(EASE(), DataSource(source="clicks.csv"), PARTS, tmp_path / "run", refit=True)
-        expected = EASE().fit(PARTS.whole).recommend(k=5).table
-        assert load_model(tmp_path / "run").recommend(k=5).table == expected
+        chosen = EASE().fit(PARTS.train, PARTS.valid).settings.regularization
+        assert chosen != EASE().settings.regularization, "found on the validation part"
+        loaded = load_model(tmp_path / "run")
+        assert loaded.settings.regularization == chosen
+        assert loaded.recommend(k=5).table == EASE(regularization=chosen).fit(PARTS.whole).recommend(k=5).table
         assert read_manifest(tmp_path / "run")["refit"]["interactions"] == 84
 
     @pytest.mark.parametrize("epoch", [1, 3])
