@@ -225,6 +225,22 @@ class TestRefusedMembers:
         assert tried["ease"] == (5 if searched else 1)
         assert tried["rankformer"] == (1 if budget else 5), "dear, and searched without a bound only"
 
+    @pytest.mark.parametrize(
+        ("budget", "patience", "validations"), [(60, {}, 4), (60, {"patience": 5}, 6), (None, {}, 9)]
+    )
+    def test_within_a_budget_a_training_that_does_not_get_better_ends_sooner(self, budget, patience, validations):
+        made = []
+
+        class Watched(Blend):
+            def member(self, name, **changes):
+                made.append(super().member(name, **changes))
+                return made[-1]
+
+        still = {"epochs": 9, "validate_every": 1, "embedding_dim": 4, "learning_rate": 1e-30, **patience}
+        Watched(members=("mf",), member_settings={"mf": still}, tune=False, budget=budget).fit(PARTS.train, PARTS.valid)
+        [trained] = [model for model in made if events(model, "epoch")]
+        assert len(events(trained, "validation")) == validations
+
     def test_one_that_would_not_get_far_is_left_out_and_named(self):
         model = make("ials", "mf", budget=1e-6).fit(PARTS.train, PARTS.valid)
         [refused] = events(model, "refused")

@@ -9,7 +9,8 @@ validation part a tenth of the interactions is held out to choose on, and then e
 
 A budget bounds the time: each member gets its share of what is left, a trained one is given fewer epochs where its
 share asks for it, and one that would not get far is left out and named, like one that needs too much memory. Within a
-budget Rankformer is not searched, nor is a member that is solved and whose defaults are far behind an earlier member.
+budget Rankformer is not searched, nor is a member that is solved and whose defaults are far behind an earlier member,
+and a training ends sooner that does not get better.
 """
 
 import math
@@ -38,6 +39,7 @@ WORTH_A_SEARCH = 0.9  # of the best so far: what the defaults of a member that i
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity
 LEAST_EPOCHS = 0.3  # of a member's epochs; with fewer it is left out
+PATIENCE = 3  # validations without a better one that end a member's training within a budget
 MOST_OPERATIONS = 6e11  # of a member that is solved: seconds on two cores
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
@@ -350,7 +352,7 @@ class _Work:
     def fit(self, trial: Trial, choices: Mapping[str, Any] | None = None, warm: WarmStart | None = None) -> None:
         """Fit a trial and note what came out of it."""
         started, events, resume = time.perf_counter(), list[Event](), None
-        model = self.blend.member(trial.member, **trial.settings)
+        model = self.blend.member(trial.member, **({} if choices else self.patience(trial.member)), **trial.settings)
         if self.unfinished is not None and self.unfinished[0] == trial.record():
             _, events, resume = self.unfinished
         else:
@@ -363,6 +365,12 @@ class _Work:
         trial.seconds = round(time.perf_counter() - started, 3)
         trial.choices = dict(choices or model.choices())
         trial.parameters = {name: self.graph.own_rows(values) for name, values in model.parameters().items()}
+
+    def patience(self, name: str) -> dict[str, Any]:
+        """Return what ends a member's training sooner, within a budget and unless it is given."""
+        is_trained = "patience" in type(self.blend.member(name)).settings_class.model_fields
+        is_given = "patience" in self.settings.member_settings.get(name, {})
+        return {"patience": PATIENCE} if is_trained and not is_given and self.settings.budget is not None else {}
 
     def scorer_of(self, trial: Trial) -> Scorer:
         """Return the scorer of a trial, made again where a resumed fit does not have it."""
