@@ -3,12 +3,13 @@
     python experiments/blend_datasets.py --datasets ali-display,epinions --variants full,half --seed 0
 
 Variants of a dataset: `full` (its own parts), `half` and `quarter` (that fraction of all its interactions, drawn by the
-seed) and `core` (users and items with at least ten interactions); all but `full` are split 7:1:2. Every member that
-took part in the choice of weights is measured, also those of weight 0. Each result is written as soon as it is there
-and not computed again.
+seed) and `core` (users and items with at least ten interactions, or as many as leave any); all but `full` are split
+7:1:2. Every member that took part in the choice of weights is measured, also those of weight 0. Each result is written
+as soon as it is there and not computed again.
 """
 
 import argparse
+import contextlib
 import json
 import time
 from dataclasses import replace
@@ -18,8 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from rankformer.data.interactions import Interactions
 from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
+from rankformer.errors import DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
 from rankformer.models.blend import Blend
@@ -35,11 +38,19 @@ def parts_of(dataset: str, variant: str, seed: int) -> Parts:
         return parts
     log = parts.whole
     if variant == "core":
-        log = replace(log, labels=None).k_core(10)
+        log = densest(replace(log, labels=None))
     else:
         kept = np.random.default_rng(seed).random(len(log)) < THINNED[variant]
         log = replace(log.rows(kept), labels=None)
     return log.split(seed=seed)
+
+
+def densest(log: Interactions, most: int = 10) -> Interactions:
+    """Return the k-core of the largest k up to `most` that has an interaction."""
+    for k in range(most, 1, -1):
+        with contextlib.suppress(DataError):
+            return log.k_core(k)
+    return log
 
 
 def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, Any]:

@@ -196,6 +196,10 @@ class TestSettings:
             ({"member_settings": {"mf": {}}}, "'mf' is none of the members ials, item-knn"),
             ({"member_settings": {"ials": {"weigth": 3}}}, "unknown setting 'weigth'"),
             ({"member_settings": {"ials": {"weight": -3}}}, "weight=-3"),
+            (
+                {"members": "mf", "member_settings": {"mf": {"metric": "recall@5"}}},
+                "mf has another metric than the blend",
+            ),
             ({"budget": "soon"}, "'soon' is not a duration"),
             ({"budget": 0}, "budget=0"),
         ],
@@ -209,6 +213,11 @@ class TestSettings:
         assert settings.members == ("ials", "item-knn")
         assert settings.budget == 120
         assert Blend(budget=None).settings.budget is None
+
+    def test_another_metric_chooses_in_every_member(self):
+        model = make("mf", "ials", metric="recall@5").fit(PARTS.train, PARTS.valid)
+        assert {trial["member"] for trial in events(model, "trial")} == {"mf", "ials"}
+        assert "recall@5" in events(model, "validation")[0]
 
     def test_an_unknown_metric(self):
         with pytest.raises(ConfigError, match="unknown metric"):
@@ -240,6 +249,17 @@ class TestRefusedMembers:
         Watched(members=("mf",), member_settings={"mf": still}, tune=False, budget=budget).fit(PARTS.train, PARTS.valid)
         [trained] = [model for model in made if events(model, "epoch")]
         assert len(events(trained, "validation")) == validations
+
+    @pytest.mark.parametrize(("given", "tried"), [({}, [None, 3e-5]), ({"l2": 1e-3}, [None])])
+    def test_within_a_budget_rankformer_tries_the_regularization_that_lightgcn_chose(self, monkeypatch, given, tried):
+        monkeypatch.setattr("rankformer.models.lightgcn.LightGCN.ladder", {"l2": (5e-4,)})  # a tenth of the default
+        settings = {"lightgcn": {**TINY, "epochs": 40, "learning_rate": 1e-3}, "rankformer": {**TINY, **given}}
+        model = make("lightgcn", "rankformer", member_settings=settings)
+        monkeypatch.setattr("rankformer.models.blend._value", lambda trial: trial.settings.get("l2", 1.0) < 1)
+        found = [
+            event for event in events(model.fit(PARTS.train, PARTS.valid), "trial") if event["member"] == "rankformer"
+        ]
+        assert [event["settings"].get("l2") for event in found] == tried
 
     def test_one_that_would_not_get_far_is_left_out_and_named(self):
         model = make("ials", "mf", budget=1e-6).fit(PARTS.train, PARTS.valid)

@@ -70,6 +70,29 @@ def test_halving_tries_everything_at_a_quarter_and_the_best_quarter_in_full():
     assert found == {"width": 4, "depth": 3}
 
 
+def test_nothing_is_tried_beyond_what_is_clearly_worse_in_the_same_direction():
+    class Long(Halving):
+        ladder: ClassVar = {"width": (1, 2, 4, 8, 16), "depth": (1, 3, 5)}
+
+    def peak(width, depth, epochs, ridge=False):
+        rungs = (1, 2, 4, 8, 16).index(width), (1, 3, 5).index(depth)
+        return (
+            1 - 0.2 * abs(rungs[0] - 1) - 0.2 * abs(rungs[1]) if not ridge else 1 - 0.2 * abs(rungs[0] - 1 - rungs[1])
+        )
+
+    _, tried = search(Long, peak)
+    assert [changes for changes in tried if "epochs" in changes] == [
+        {"epochs": 10},
+        {"width": 1, "epochs": 10},
+        {"depth": 3, "epochs": 10},
+        {"width": 4, "epochs": 10},  # and neither width 8 nor 16, nor depth 5
+        {"width": 1, "depth": 3, "epochs": 10},  # both at once is a direction of its own
+        {"width": 4, "depth": 3, "epochs": 10},
+    ]
+    _, tried = search(Long, lambda **settings: peak(**settings, ridge=True) + settings["depth"] / 100)
+    assert {"width": 8, "depth": 5} in tried, "uphill along the ridge, where each setting alone is worse"
+
+
 def test_what_makes_a_fit_dearer_is_tried_with_the_best_before_the_rest_of_the_best_quarter():
     class Late(Halving):
         late_ladder: ClassVar = {"rate": (0.9, 0.1)}

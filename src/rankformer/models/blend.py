@@ -9,8 +9,9 @@ validation part a tenth of the interactions is held out to choose on, and then e
 
 A budget bounds the time: each member gets its share of what is left, a trained one is given fewer epochs where its
 share asks for it, and one that would not get far is left out and named, like one that needs too much memory. Within a
-budget Rankformer is not searched, nor is a member that is solved and whose defaults are far behind an earlier member,
-and a training ends sooner that does not get better.
+budget a training ends sooner that does not get better, a member that is solved and whose defaults are far behind an
+earlier member is not searched, nor is Rankformer: beside its defaults it only tries the regularization that an earlier
+member chose, as a multiple of the default.
 """
 
 import math
@@ -125,14 +126,20 @@ class Blend(Model):
             self.member(name)
         for name in self.settings.member_settings.keys() - set(members):
             raise ConfigError(f"member_settings: {name[:80]!r} is none of the members {', '.join(members)}")
+        for name, given in self.settings.member_settings.items():
+            if given.get("metric", self.settings.metric) != self.settings.metric:
+                raise ConfigError(
+                    f"member_settings: {name} has another metric than the blend, whose metric= is for all"
+                )
 
     def member(self, name: str, **changes: Any) -> Model:
         """Return a member, not fitted, with some of its settings changed."""
         from rankformer.models.registry import model_class  # which knows this class
 
         method, given = model_class(name), self.settings.member_settings.get(name, {})
-        search = {"tune": False} if "tune" in method.settings_class.model_fields else {}  # the blend searches itself
-        return method(seed=self.seed, device=self.settings.device, **{**search, **given, **changes})
+        own = {"tune": False, "metric": self.settings.metric}  # the blend searches itself, by its metric
+        own = {key: value for key, value in own.items() if key in method.settings_class.model_fields}
+        return method(seed=self.seed, device=self.settings.device, **{**own, **given, **changes})
 
     def choices_without(
         self, train: TrainingData, verbose: bool | None, on_event: Callable[[Event], None] | None
@@ -228,7 +235,7 @@ class _Work:
             if name in self.refused:  # before a resume
                 continue
             try:
-                pool |= self.search(name, self.seconds + self.left / (len(names) - at))
+                pool |= self.search(name, self.seconds + self.left / (len(names) - at), pool)
             except FAILURES as error:
                 self.refused[name] = " ".join(str(error).split()) or type(error).__name__
                 self.record({"event": "refused", "member": name, "reason": self.refused[name]})
@@ -237,8 +244,11 @@ class _Work:
             raise TrainingError("no member of the blend could be fitted; " + "; ".join(self.refused.values()))
         return pool
 
-    def search(self, name: str, until: float) -> dict[str, Trial]:
-        """Return the best trial of a member, and the one with its defaults where that is another."""
+    def search(self, name: str, until: float, pool: Mapping[str, Trial]) -> dict[str, Trial]:
+        """Return the best trial of a member, and the one with its defaults where that is another.
+
+        `pool` holds what earlier members came to.
+        """
         limits, begun = self.limits(name, until), self.seconds
         method = type(self.blend.member(name))
         finalists: list[Trial] = []  # a cheaper fit is none
@@ -270,9 +280,21 @@ class _Work:
             quick_search(method, {**self.settings.member_settings.get(name, {}), **limits}, value_of)
         else:
             value_of({})
+            if self.settings.tune and self.context.validate is not None:
+                for changes in self.suggested(name, pool):
+                    value_of(changes)
         best = max(finalists, key=_value)
         defaults = [trial for trial in finalists if trial.settings == limits and trial is not best]
         return {name: best} | {f"{name} (defaults)": trial for trial in defaults}
+
+    def suggested(self, name: str, pool: Mapping[str, Trial]) -> list[dict[str, Any]]:
+        """Return the L2 regularization of a member that is the multiple of its default an earlier member chose."""
+        if "l2" in self.settings.member_settings.get(name, {}) or "l2" not in type(self.blend.member(name)).ladder:
+            return []
+        own = _default_l2(self.blend.member(name))
+        chosen = [trial for label, trial in pool.items() if label == trial.member and "l2" in trial.settings]
+        multiples = [trial.settings["l2"] / _default_l2(self.blend.member(trial.member)) for trial in chosen]
+        return [{"l2": float(f"{own * multiple:.3g}")} for multiple in multiples]
 
     def limits(self, name: str, until: float) -> dict[str, Any]:
         """Return fewer epochs where all of them would take longer than a member may.
@@ -419,6 +441,10 @@ class _Work:
 
 def _value(trial: Trial) -> float:
     return trial.value
+
+
+def _default_l2(model: Model) -> float:
+    return float(type(model).settings_class.model_fields["l2"].default)
 
 
 @dataclass(frozen=True)

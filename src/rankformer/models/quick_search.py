@@ -1,12 +1,13 @@
 """Quick tuning: the few settings of a method that matter, by successive halving on the validation part.
 
 Each method names these settings with a short ladder of values (`Model.ladder`) and what makes a fit cheaper
-(`Model.fidelity`: the number of epochs or iterations). All combinations are fitted at a quarter of the full fidelity,
-the one nearest to the best so far next; then, at full fidelity, the best of them, the same with what makes a fit dearer
-(`Model.late_ladder`), the rest of the best quarter and the defaults: so that what time allows is spent where it is
-worth most, and with enough of it the result is never worse than the defaults. A method without a cheaper fit varies one
-setting after the other instead. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar,
-"Non-stochastic Best Arm Identification", AISTATS 2016.)
+(`Model.fidelity`: the number of epochs or iterations). The combinations are fitted at a quarter of the full fidelity,
+the one nearest to the best so far next, but none that is farther from it than a clearly worse one in the same
+direction; then, at full fidelity, the best of them, the same with what makes a fit dearer (`Model.late_ladder`), the
+rest of the best quarter and the defaults: so that what time allows is spent where it is worth most, and with enough of
+it the result is never worse than the defaults. A method without a cheaper fit varies one setting after the other
+instead. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar, "Non-stochastic Best Arm
+Identification", AISTATS 2016.)
 """
 
 import math
@@ -20,6 +21,7 @@ from rankformer.models.base import Model
 FRACTION = 4  # of the full fidelity in the first round
 SURVIVORS = 4  # one in so many enters the second
 LEAST_GAIN = 0.03  # of a rung of the late ladder, for the next to be tried
+CLEARLY = 0.05  # below the best so far: what lies beyond is not tried
 
 Try = Callable[[dict[str, Any]], float | None]  # the value of settings on the validation part; None: failed, or no time
 
@@ -51,7 +53,8 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         rest = list[dict[str, Any]]()
     else:
         first = _first_stage(method, ladder, value_of)
-        survivors = [changes for _, changes in first[: math.ceil(len(first) / SURVIVORS)]]
+        many = math.prod(len(values) for values in ladder.values())
+        survivors = [changes for _, changes in first[: math.ceil(many / SURVIVORS)]]
         rest = [*survivors[1:], {}]
         measured(survivors[0] if survivors else {})
     if not ladder:
@@ -83,7 +86,7 @@ def _known(
 
 
 def _first_stage(method: type[Model], ladder: Mapping[str, Any], value_of: Try) -> list[tuple[float, dict[str, Any]]]:
-    """Return every combination of the ladders' values and what it came to at low fidelity, the best first.
+    """Return the combinations of the ladders' values that were tried and what each came to at low fidelity, best first.
 
     Combinations are changes of the defaults, which come first; then the fewest rungs from the best so far.
     """
@@ -94,14 +97,31 @@ def _first_stage(method: type[Model], ladder: Mapping[str, Any], value_of: Try) 
     while waiting:
         combination = min(waiting, key=partial(_rungs_between, ladder, best))
         waiting.remove(combination)
-        changes = {name: value for name, value in combination.items() if value != _default(method, name)}
-        value = value_of({**changes, **low})
+        highest = max((value for value, _ in found), default=0.0)
+        worse = [other for value, other in found if value < (1 - CLEARLY) * highest]
+        if any(_is_beyond(ladder, best, other, combination) for other in worse):
+            continue
+        value = value_of({**_changes(method, combination), **low})
         if value is None:
             continue
         if all(value > other for other, _ in found):
             best = combination
-        found.append((value, changes))
-    return sorted(found, key=lambda each: -each[0])  # the earlier of equals
+        found.append((value, combination))
+    ordered = sorted(found, key=lambda each: -each[0])  # the earlier of equals
+    return [(value, _changes(method, combination)) for value, combination in ordered]
+
+
+def _changes(method: type[Model], combination: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in combination.items() if value != _default(method, name)}
+
+
+def _is_beyond(ladder: Mapping[str, Any], best: dict[str, Any], worse: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether `other` changes what `worse` changes of the best, in the same directions and no less."""
+    pairs = []
+    for name, values in ladder.items():
+        origin = _rung(values, best[name])
+        pairs.append((_rung(values, worse[name]) - origin, _rung(values, other[name]) - origin))
+    return all(near * far > 0 and abs(far) >= abs(near) for near, far in pairs if near or far)
 
 
 def _rungs_between(ladder: Mapping[str, Any], one: dict[str, Any], other: dict[str, Any]) -> int:
