@@ -78,7 +78,7 @@ class LightGCN(TrainedModel):
     paper = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation, SIGIR 2020"
     network_class = LightGCNNetwork
     settings: LightGCNSettings
-    ladder = {"l2": (5e-4, 5e-3, 2e-2, 5e-2)}
+    ladder = {"l2": (5e-4, 5e-3, 2e-2, 0.1)}
     uses_weights = True
     on_ranks = True
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}

@@ -2,12 +2,12 @@
 
 Each method names these settings with a short ladder of values (`Model.ladder`) and what makes a fit cheaper
 (`Model.fidelity`: the number of epochs or iterations). The combinations are fitted at a quarter of the full fidelity,
-the one nearest to the best so far next, but none that is farther from it than a clearly worse one in the same
-direction; then, at full fidelity, the best of them, the same with what makes a fit dearer (`Model.late_ladder`), the
-rest of the best quarter and the defaults: so that what time allows is spent where it is worth most, and with enough of
-it the result is never worse than the defaults. A method without a cheaper fit varies one setting after the other
-instead. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar, "Non-stochastic Best Arm
-Identification", AISTATS 2016.)
+the one nearest to the best so far next, but with several settings none that is farther from it than a clearly worse one
+in the same direction; then, at full fidelity, the best of them, the same with what makes a fit dearer
+(`Model.late_ladder`), the rest of the best quarter and the defaults: so that what time allows is spent where it is
+worth most, and with enough of it the result is never worse than the defaults. A method without a cheaper fit varies one
+setting after the other instead. `rankformer tune --budget` and the blend search this way. (Jamieson and Talwalkar,
+"Non-stochastic Best Arm Identification", AISTATS 2016.)
 """
 
 import math
@@ -21,7 +21,7 @@ from rankformer.models.base import Model
 FRACTION = 4  # of the full fidelity in the first round
 SURVIVORS = 4  # one in so many enters the second
 LEAST_GAIN = 0.03  # of a rung of the late ladder, for the next to be tried
-CLEARLY = 0.05  # below the best so far: what lies beyond is not tried
+CLEARLY = 0.05  # below the best so far: of several settings what lies beyond is not tried
 
 Try = Callable[[dict[str, Any]], float | None]  # the value of settings on the validation part; None: failed, or no time
 
@@ -99,7 +99,7 @@ def _first_stage(method: type[Model], ladder: Mapping[str, Any], value_of: Try) 
         waiting.remove(combination)
         highest = max((value for value, _ in found), default=0.0)
         worse = [other for value, other in found if value < (1 - CLEARLY) * highest]
-        if any(_is_beyond(ladder, best, other, combination) for other in worse):
+        if len(ladder) > 1 and any(_is_beyond(ladder, best, other, combination) for other in worse):
             continue
         value = value_of({**_changes(method, combination), **low})
         if value is None:
