@@ -137,9 +137,9 @@ def test_members_that_know_different_things_are_better_together():
 
 
 def test_a_useless_member_gets_nothing():
-    weights, values = choose_weights([informed(6.0), scorer(1)], TRUTH, SEEN)
-    assert weights == [1.0, 0.0]
-    assert values[0] == values[2] > 0  # the blend, and the blend without it
+    found = choose_weights([informed(6.0), scorer(1)], TRUTH, SEEN)
+    assert found.weights == [1.0, 0.0]
+    assert found.value == found.without[1] == found.alone[0] > found.alone[1]
 
 
 def test_a_member_that_the_others_do_clearly_better_without_gets_nothing():
@@ -169,25 +169,37 @@ def test_a_member_gets_more_than_half_where_validation_tells(monkeypatch):
     assert (blend_weights._capped(found, free) == free).all()
 
 
-def test_values_are_those_of_the_blend_and_of_the_blend_without_each_member():
+def test_values_are_those_of_the_blend_without_each_member_and_of_each_alone():
     scorers = [informed(1.5, 1), informed(1.5, 2), informed(1.0, 3)]
-    weights, values = choose_weights(scorers, TRUTH, SEEN)
-    assert values[0] == pytest.approx(ndcg(scorers, weights), abs=1e-6)
+    found = choose_weights(scorers, TRUTH, SEEN)
+    assert found.value == pytest.approx(ndcg(scorers, found.weights), abs=1e-6)
     for k in range(3):
-        others = [0.0 if j == k else weight for j, weight in enumerate(weights)]
-        assert values[1 + k] == pytest.approx(ndcg(scorers, others), abs=1e-6)
+        others = [0.0 if j == k else weight for j, weight in enumerate(found.weights)]
+        assert found.without[k] == pytest.approx(ndcg(scorers, others), abs=1e-6)
+        assert found.alone[k] == pytest.approx(ndcg(scorers[k : k + 1], [1.0]), abs=1e-6)
+
+
+def test_users_without_a_training_interaction_do_not_vote():
+    absent = TRUTH.users[::2]
+    train = TRAIN.rows(~np.isin(TRAIN.users, absent))
+    known = VALID.rows(~np.isin(VALID.users, absent))
+    scorers, seen = [informed(1.5, 1), informed(1.5, 2), scorer(3)], SeenItems.of(train)
+    found, expected = (
+        choose_weights(scorers, GroundTruth.of(valid, TRAIN.user_ids, TRAIN.item_ids), seen) for valid in (VALID, known)
+    )
+    assert found == expected
 
 
 def test_one_member_alone_has_all_the_weight_and_nothing_remains_without_it():
-    weights, values = choose_weights([scorer(1)], TRUTH, SEEN)
-    assert weights == [1.0]
-    assert values[1] == 0
+    found = choose_weights([scorer(1)], TRUTH, SEEN)
+    assert found.weights == [1.0]
+    assert found.without == [0]
 
 
 def test_too_few_users_to_halve_are_taken_as_they_are():
     few = VALID.rows(np.isin(VALID.users, TRUTH.users[:2]))
-    weights, _ = choose_weights([informed(6.0), scorer(1)], GroundTruth.of(few, TRAIN.user_ids, TRAIN.item_ids), SEEN)
-    assert weights == [1.0, 0.0]
+    truth = GroundTruth.of(few, TRAIN.user_ids, TRAIN.item_ids)
+    assert choose_weights([informed(6.0), scorer(1)], truth, SEEN).weights == [1.0, 0.0]
 
 
 def test_nothing_found_by_anyone_gives_equal_weights():

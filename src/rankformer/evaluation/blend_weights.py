@@ -6,6 +6,8 @@ runs on random halves of the validation users are averaged, which keeps a member
 one that the others do clearly better without is then left out, and none gets more than half unless that is clearly
 worse. Where validation cannot tell, several members are safer than one: the test part is never quite like it.
 
+Users without a training interaction do not vote: popularity answers for them, whatever the weights.
+
 What a weight vector is worth takes milliseconds: each user keeps only the best candidates of every member. A candidate
 outside all of these would have to be low with every member and high in their sum.
 """
@@ -23,7 +25,7 @@ from torch import Tensor
 from rankformer.evaluation.evaluator import GroundTruth
 from rankformer.graph.collectives import ALONE, Ranks
 from rankformer.scoring.base import Scorer
-from rankformer.scoring.blend import BlendScorer, Member
+from rankformer.scoring.blend import BlendScorer, Member, Weighed
 from rankformer.scoring.seen_items import SeenItems
 
 CUTOFF = 20
@@ -59,9 +61,14 @@ class Ballot:
     def of(
         cls, scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int, ranks: Ranks = ALONE
     ) -> "Ballot":
-        """Return what the scorers say of the items that the users of `truth` have not `seen`, those of all ranks."""
-        users, (first, total) = truth.users, ranks.before(len(truth.users))
-        most = max(1, min(MOST_USERS, int(MOST_INTERACTIONS / (ranks.total(int(truth.counts.sum()))[0] / total))))
+        """Return what the scorers say of the items that users have not `seen`, those of all ranks.
+
+        The users are those of `truth` that have seen something.
+        """
+        is_known = seen.counts[truth.users] > 0
+        users, interactions = truth.users[is_known], int(truth.counts[is_known].sum())
+        first, total = ranks.before(len(users))
+        most = max(1, min(MOST_USERS, int(MOST_INTERACTIONS * total / max(1, ranks.total(interactions)[0]))))
         if total > most:
             chosen = np.sort(np.random.default_rng(seed).choice(total, most, replace=False)) - first
             users = users[chosen[(chosen >= 0) & (chosen < len(users))]]
@@ -121,8 +128,8 @@ class Ballot:
 
 def choose_weights(
     scorers: Sequence[Scorer], truth: GroundTruth, seen: SeenItems, seed: int = 0, ranks: Ranks = ALONE
-) -> tuple[list[float], list[float]]:
-    """Return the weight of each scorer, and the validation NDCG of the blend, then of the blend without each scorer.
+) -> Weighed:
+    """Return the weight of each scorer, and the validation NDCG of the blend, without each scorer and of each alone.
 
     Args:
         scorers: the members.
@@ -133,11 +140,12 @@ def choose_weights(
     """
     ballot = Ballot.of(scorers, truth, seen, seed, ranks)
     weights = bagged_greedy(ballot, seed)
-    values = [ballot.ndcg(weights)]
+    without = []
     for k in range(len(scorers)):
-        others = [0.0 if j == k else float(weight) for j, weight in enumerate(weights)]
-        values.append(ballot.ndcg(others) if any(others) else 0.0)
-    return [float(weight) for weight in weights], values
+        others = np.where(np.arange(len(weights)) == k, 0.0, weights)
+        without.append(ballot.ndcg(others) if others.any() else 0.0)
+    alone = [ballot.ndcg(only) for only in np.eye(len(scorers))]
+    return Weighed(weights.tolist(), ballot.ndcg(weights), without, alone)
 
 
 def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np.float64]:

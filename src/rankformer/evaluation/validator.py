@@ -9,6 +9,7 @@ from rankformer.evaluation.blend_weights import choose_weights
 from rankformer.evaluation.evaluator import GroundTruth, item_counts, measure, ranked, ranks_of
 from rankformer.evaluation.metrics import parse_metrics
 from rankformer.scoring.base import Scorer
+from rankformer.scoring.blend import Weighed
 from rankformer.scoring.recommender import Recommender
 from rankformer.scoring.seen_items import SeenItems
 
@@ -49,12 +50,10 @@ def make_validator(
     return validate
 
 
-def make_weigher(
-    train: Interactions, valid: Interactions, seed: int
-) -> Callable[[Sequence[Scorer]], tuple[list[float], list[float]]]:
+def make_weigher(train: Interactions, valid: Interactions, seed: int) -> Callable[[Sequence[Scorer]], Weighed]:
     """Return the function `choose_weights` of a list of scorers on these parts."""
 
-    def weigh(scorers: Sequence[Scorer]) -> tuple[list[float], list[float]]:
+    def weigh(scorers: Sequence[Scorer]) -> Weighed:
         truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
         return choose_weights([scorer.cpu() for scorer in scorers], truth, SeenItems.of(train), seed, ranks_of(train))
 

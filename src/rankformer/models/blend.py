@@ -409,13 +409,15 @@ class _Work:
         if self.context.weigh is None:
             return dict.fromkeys(pool, 1 / len(pool))
         self.record({"event": "weighing", "members": list(pool)})
-        weights, values = self.context.weigh([self.scorer_of(trial) for trial in pool.values()])
+        found = self.context.weigh([self.scorer_of(trial) for trial in pool.values()])
         members = [
-            {"label": label, "weight": weight, "without": without, **trial.record()}
-            for (label, trial), weight, without in zip(pool.items(), weights, values[1:], strict=True)
+            {"label": label, "weight": weight, "without": without, "alone": alone, **trial.record()}
+            for (label, trial), weight, without, alone in zip(
+                pool.items(), found.weights, found.without, found.alone, strict=True
+            )
         ]
-        self.record({"event": "blend", "value": values[0], "members": members, "refused": self.refused})
-        return dict(zip(pool, weights, strict=True))
+        self.record({"event": "blend", "value": found.value, "members": members, "refused": self.refused})
+        return dict(zip(pool, found.weights, strict=True))
 
     def save(self, running: "_Nested | None" = None, state: TrainingState | None = None) -> None:
         """Write a checkpoint: the trials so far, and the state and events of the one that runs."""

@@ -106,7 +106,7 @@ def blend_report(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if found is None:
         return None
     members = [
-        {**{name: each[name] for name in ("label", "settings", "weight")}, "alone": each["value"]}
+        {**{name: each[name] for name in ("label", "settings", "weight")}, "alone": each.get("alone", each["value"])}
         | {name: each[name] for name in ("without", "seconds")}
         for each in sorted(found["members"], key=lambda each: -each["weight"])
     ]

@@ -32,6 +32,15 @@ class Moments(NamedTuple):
     covariance: Tensor  # (d, d)
 
 
+class Weighed(NamedTuple):
+    """The weights of a blend's members, and what the validation part says of them: NDCG@20 of the same users."""
+
+    weights: list[float]
+    value: float  # of the blend
+    without: list[float]  # of the blend without each member
+    alone: list[float]  # of each member
+
+
 @dataclass(frozen=True)
 class Member:
     """A scorer of a blend."""

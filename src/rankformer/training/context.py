@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from rankformer.scoring.base import Scorer
+from rankformer.scoring.blend import Weighed
 
 Event = dict[str, Any]
 
@@ -46,4 +47,4 @@ class FitContext:
     resume_from: TrainingState | None = None  # the state to continue from
     choices: Mapping[str, Any] | None = None  # what an earlier fit's validation chose, to be held fixed
     warm: WarmStart | None = None  # what to continue from, with the choices of that fit
-    weigh: Callable[[Sequence[Scorer]], tuple[list[float], list[float]]] | None = None  # weights of a blend, and values
+    weigh: Callable[[Sequence[Scorer]], Weighed] | None = None  # chooses the weights of a blend
