@@ -139,7 +139,7 @@ class TestChoices:
         for member in report["members"]:
             name, settings = member["label"].removesuffix(" (defaults)"), member["settings"]
             values = [t["value"] for t in trials if (t["member"], t["settings"]) == (name, settings)]
-            assert [member["alone"]] == values
+            assert [member["alone"]] == pytest.approx(values, rel=1e-6)
 
     def test_what_is_given_is_not_searched(self, fitted):
         tried = [trial["settings"] for trial in events(fitted, "trial") if trial["member"] == "ials"]
