@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankformer.models.blend import Blend, _Work
+from rankformer.models.blend import Blend
+from rankformer.models.blend_fit import BlendFit
 
 from .conftest import CLICK_COLUMNS
 
@@ -115,7 +116,7 @@ def test_explain_has_a_row_per_member_that_adds_up(train, cli, tmp_path):
 
 
 def test_a_blend_that_was_stopped_says_at_which_fit(train, tmp_path, monkeypatch):
-    monkeypatch.setattr(_Work, "weigh", lambda self, pool: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(BlendFit, "weigh", lambda self, pool: (_ for _ in ()).throw(KeyboardInterrupt))
     outcome = train("--set", "members=item-knn", "--set", "tune=false")
     assert outcome.code == 130
     assert outcome.err.splitlines()[-1].startswith(f"stopped: the checkpoint in {tmp_path / 'run'} is at fit 1;")

@@ -227,7 +227,7 @@ class TestSettings:
 class TestRefusedMembers:
     @pytest.mark.parametrize(("budget", "worth", "searched"), [(60, 10.0, False), (60, 0.0, True), (None, 10.0, True)])
     def test_within_a_budget_one_that_is_far_behind_is_not_searched(self, monkeypatch, budget, worth, searched):
-        monkeypatch.setattr("rankformer.models.blend.WORTH_A_SEARCH", worth)
+        monkeypatch.setattr("rankformer.models.blend_fit.WORTH_A_SEARCH", worth)
         model = make("item-knn", "ease", "rankformer", member_settings={"rankformer": TINY}, budget=budget)
         tried = Counter(event["member"] for event in events(model.fit(PARTS.train, PARTS.valid), "trial"))
         assert tried["item-knn"] == 7, "nothing was before it"
@@ -255,7 +255,7 @@ class TestRefusedMembers:
         monkeypatch.setattr("rankformer.models.lightgcn.LightGCN.ladder", {"l2": (5e-4,)})  # a tenth of the default
         settings = {"lightgcn": {**TINY, "epochs": 40, "learning_rate": 1e-3}, "rankformer": {**TINY, **given}}
         model = make("lightgcn", "rankformer", member_settings=settings)
-        monkeypatch.setattr("rankformer.models.blend._value", lambda trial: trial.settings.get("l2", 1.0) < 1)
+        monkeypatch.setattr("rankformer.models.blend_fit._value", lambda trial: trial.settings.get("l2", 1.0) < 1)
         found = [
             event for event in events(model.fit(PARTS.train, PARTS.valid), "trial") if event["member"] == "rankformer"
         ]
