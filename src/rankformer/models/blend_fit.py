@@ -149,7 +149,9 @@ class BlendFit:
             value_of({})
             if self.settings.tune and self.context.validate is not None:
                 for changes in self.suggested(name, pool):
-                    value_of(changes)
+                    in_time = self.seconds + finalists[0].seconds <= until
+                    if in_time or self.find(name, {**limits, **changes}) is not None:
+                        value_of(changes)
         best = max(finalists, key=_value)
         defaults = [trial for trial in finalists if trial.settings == limits and trial is not best]
         return {name: best} | {f"{name} (defaults)": trial for trial in defaults}
