@@ -34,7 +34,6 @@ KEPT = {
     "src/rankformer/serving/": r'"?\bcrowd\b"?',  # a key of the service's JSON
     "docs/service.md": r"\bcrowd\b",
     "src/rankformer/runs/legacy.py": r"penalty",  # a setting of version 0.1
-    "src/rankformer/serving/page/route.js": r"made-up",  # addresses of version 0.1
     "src/rankformer/data/demo.py": r"\bGate\b",  # in a book title
     "CHANGELOG.md": r".*",
 }

@@ -16,6 +16,7 @@ from rankformer.data.interactions import Interactions
 from rankformer.errors import ConfigError, NotSupportedError, TrainingError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.models.blend import Blend
+from rankformer.models.blend_fit import BlendFit
 from rankformer.models.registry import load_model, model_class
 from rankformer.runs.training_log import blend_report
 
@@ -250,8 +251,19 @@ class TestRefusedMembers:
         [trained] = [model for model in made if events(model, "epoch")]
         assert len(events(trained, "validation")) == validations
 
-    @pytest.mark.parametrize(("given", "tried"), [({}, [None, 3e-5]), ({"l2": 1e-3}, [None])])
-    def test_within_a_budget_rankformer_tries_the_regularization_that_lightgcn_chose(self, monkeypatch, given, tried):
+    @pytest.mark.parametrize(
+        ("given", "seconds", "tried"), [({}, 0.1, [None, 3e-5]), ({"l2": 1e-3}, 0.1, [None]), ({}, 1e9, [None])]
+    )
+    def test_within_a_budget_rankformer_tries_the_regularization_that_lightgcn_chose(
+        self, monkeypatch, given, seconds, tried
+    ):
+        fit = BlendFit.fit
+
+        def timed(self, trial, *others):
+            fit(self, trial, *others)
+            trial.seconds = seconds
+
+        monkeypatch.setattr(BlendFit, "fit", timed)
         monkeypatch.setattr("rankformer.models.lightgcn.LightGCN.ladder", {"l2": (5e-4,)})  # a tenth of the default
         settings = {"lightgcn": {**TINY, "epochs": 40, "learning_rate": 1e-3}, "rankformer": {**TINY, **given}}
         model = make("lightgcn", "rankformer", member_settings=settings)

@@ -92,7 +92,7 @@ class Blend(Model):
         for name, given in self.settings.member_settings.items():
             if given.get("metric", self.settings.metric) != self.settings.metric:
                 raise ConfigError(
-                    f"member_settings: {name} has another metric than the blend, whose metric= is for all"
+                    f"member_settings: {name} has another metric than the blend; set the blend's, for all members"
                 )
 
     def member(self, name: str, **changes: Any) -> Model:

@@ -19,7 +19,7 @@ from torch import Tensor
 from rankformer.errors import ConfigError, TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
-from rankformer.models.quick_search import quick_search
+from rankformer.models.quick_search import default_of, quick_search
 from rankformer.runs.fitting import check_ranks
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import BlendScorer
@@ -160,10 +160,9 @@ class BlendFit:
         """Return the L2 regularization of a member that is the multiple of its default an earlier member chose."""
         if "l2" in self.settings.member_settings.get(name, {}) or "l2" not in type(self.blend.member(name)).ladder:
             return []
-        own = _default_l2(self.blend.member(name))
-        chosen = [trial for label, trial in pool.items() if label == trial.member and "l2" in trial.settings]
-        multiples = [trial.settings["l2"] / _default_l2(self.blend.member(trial.member)) for trial in chosen]
-        return [{"l2": float(f"{own * multiple:.3g}")} for multiple in multiples]
+        chosen = {label: trial.settings["l2"] for label, trial in pool.items() if "l2" in trial.settings}
+        own, *others = (default_of(type(self.blend.member(each)), "l2") for each in (name, *chosen))
+        return [{"l2": float(f"{own * l2 / other:.3g}")} for l2, other in zip(chosen.values(), others, strict=True)]
 
     def limits(self, name: str, until: float) -> dict[str, Any]:
         """Return fewer epochs where all of them would take longer than a member may.
@@ -312,10 +311,6 @@ class BlendFit:
 
 def _value(trial: Trial) -> float:
     return trial.value
-
-
-def _default_l2(model: Model) -> float:
-    return float(type(model).settings_class.model_fields["l2"].default)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def quick_search(method: type[Model], fixed: Mapping[str, Any], value_of: Try) -
         measured({})
         best: dict[str, Any] = {}
         for name, values in ladder.items():
-            options = [{**best, name: value} for value in values if value != _default(method, name)]
+            options = [{**best, name: value} for value in values if value != default_of(method, name)]
             best = max([best, *options], key=lambda changes: _known(tried, changes, measured))
         rest = list[dict[str, Any]]()
     else:
@@ -91,9 +91,9 @@ def _first_stage(method: type[Model], ladder: Mapping[str, Any], value_of: Try) 
     Combinations are changes of the defaults, which come first; then the fewest rungs from the best so far.
     """
     assert method.fidelity is not None
-    low = {method.fidelity: cheaper(_default(method, method.fidelity))}
+    low = {method.fidelity: cheaper(default_of(method, method.fidelity))}
     waiting = [dict(zip(ladder, values, strict=True)) for values in product(*ladder.values())]
-    best, found = {name: _default(method, name) for name in ladder}, list[tuple[float, dict[str, Any]]]()
+    best, found = {name: default_of(method, name) for name in ladder}, list[tuple[float, dict[str, Any]]]()
     while waiting:
         combination = min(waiting, key=partial(_rungs_between, ladder, best))
         waiting.remove(combination)
@@ -112,7 +112,7 @@ def _first_stage(method: type[Model], ladder: Mapping[str, Any], value_of: Try) 
 
 
 def _changes(method: type[Model], combination: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in combination.items() if value != _default(method, name)}
+    return {name: value for name, value in combination.items() if value != default_of(method, name)}
 
 
 def _is_beyond(ladder: Mapping[str, Any], best: dict[str, Any], worse: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -132,5 +132,6 @@ def _rung(values: Any, value: Any) -> int:
     return list(values).index(value) if value in values else len(values)
 
 
-def _default(method: type[Model], name: str) -> Any:
+def default_of(method: type[Model], name: str) -> Any:
+    """Return the default of a hyperparameter."""
     return method.settings_class.model_fields[name].default

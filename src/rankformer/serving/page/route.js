@@ -34,7 +34,7 @@ function readRoute(fragment, previous) {
     ...Object.fromEntries(FILTERS.map((name) => [name, text(name) ?? ""])),
   };
   const keys = (list) => [...new Set((list ?? "").split(",").filter(Boolean).map(unescaped))];
-  const picked = fields.get("new-user") ?? fields.get("made-up"); // the name in older addresses
+  const picked = fields.get("new-user");
   if (picked === undefined) {
     return { ...previous, ...common, view: "user", user: text("user"), clicks: keys(fields.get("clicks")) };
   }
