@@ -42,8 +42,9 @@ def batch_of(graph, edges=None):
 def test_the_defaults_are_a_full_batch_and_what_validation_chose():
     settings = MatrixFactorizationSettings()
     assert settings.embedding_dim == 64
-    assert (settings.batch_size, settings.learning_rate, settings.schedule, settings.l2) == (None, 0.05, "cosine", 0.03)
-    assert (settings.epochs, settings.validate_every, settings.patience) == (600, 20, 10)
+    assert (settings.batch_size, settings.learning_rate, settings.schedule, settings.l2) == (None, 0.05, "cosine", "auto")
+    assert (settings.epochs, settings.validate_every, settings.patience) == (300, 20, 10)
+    assert settings.initialization == "least-squares"
 
 
 def test_scores_are_products_of_table_rows_and_those_of_lightgcn_without_layers(graph):

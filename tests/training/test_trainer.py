@@ -157,6 +157,17 @@ def test_a_mini_batch_epoch_visits_every_edge_once_in_an_order_of_its_own(graph)
     assert [batch.step for batch in batches] == list(range(1, 13))
 
 
+def test_batches_by_users_keep_the_edges_of_a_user_together(graph):
+    batches = train_counter(graph, TrainingSettings(epochs=2, batch_size=64, batch_by="users"))[0].seen
+    for start in (0, 4):
+        order = torch.cat([batch.edges for batch in batches[start : start + 4]])
+        assert torch.equal(order.sort().values, torch.arange(graph.num_edges))
+        users = torch.unique_consecutive(graph.edge_users[order])
+        assert len(users) == len(users.unique()), "no user comes twice"
+        assert not torch.equal(users, users.sort().values)
+    assert not torch.equal(batches[0].edges, batches[4].edges)
+
+
 @pytest.mark.parametrize("size", [None, 200, 10_000])
 def test_a_batch_that_holds_everything_is_the_full_batch(graph, size):
     batches = train_counter(graph, TrainingSettings(epochs=2, batch_size=size))[0].seen

@@ -22,7 +22,7 @@ COMMANDS = ("rankformer tune log.csv --model mf", "rankformer train log.csv --co
 def study(objective, space):
     trials = [
         Trial(0, "complete", {"learning_rate": 0.1, "l2": 1e-4}, 0.25, 4, {4: 0.25}, 1.5),
-        Trial(1, "complete", {"learning_rate": 1e-05, "l2": 0.03}, 0.3, 8, {8: 0.3}, 2.0),
+        Trial(1, "complete", {"learning_rate": 1e-05, "l2": "auto"}, 0.3, 8, {8: 0.3}, 2.0),
         Trial(2, "pruned", {"learning_rate": 0.2, "l2": 0.0}, 0.1, 2, {2: 0.1}),
         Trial(3, "failed", {"learning_rate": 0.9, "l2": 0.0}, problem='the loss, "at last", is not finite'),
     ]

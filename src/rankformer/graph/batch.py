@@ -1,7 +1,8 @@
 """What one training step learns from: interactions with a negative item each, or nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
@@ -57,6 +58,20 @@ class Triples:
     def size(self) -> int:
         """The number of triples on all ranks."""
         return len(self) if self.total is None else self.total
+
+    def placed(self, num_nodes: int) -> "tuple[Tensor, Triples]":
+        """Return the distinct nodes of the triples, ascending, and the triples as positions among them.
+
+        In passes over the nodes and without a sort; `num_nodes` is how many rows the triples may number.
+        """
+        roles = [rows.long() for rows in (self.users, self.positives, self.negatives)]
+        position = torch.zeros(num_nodes, dtype=torch.int64, device=self.users.device)
+        for rows in roles:
+            position[rows] = 1
+        nodes = position.nonzero()[:, 0]
+        position[nodes] = torch.arange(len(nodes), device=nodes.device)
+        users, positives, negatives = (position[rows] for rows in roles)
+        return nodes, replace(self, users=users, positives=positives, negatives=negatives, graph=None)
 
     def __len__(self) -> int:
         return len(self.users)

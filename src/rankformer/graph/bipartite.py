@@ -189,6 +189,13 @@ class BipartiteGraph:
         """The number of edges of all ranks."""
         return self.num_edges if self.whole is None else self.whole.num_edges
 
+    @cached_property
+    def edges_per_node(self) -> float:
+        """Edges per user or item that has any, over all ranks; parallel edges count."""
+        n = self.num_users
+        users = self.ranks.total(float((self.degree[:n] > 0).sum()))[0]
+        return self.all_edges / (users + float((self.degree[n:] > 0).sum()))
+
     @property
     def node_ranges(self) -> list[tuple[int, int]]:
         """Where the rows of the users and of the items here lie in a table of all users and items."""

@@ -21,25 +21,26 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
 from rankformer.models.fold_in_rules import symmetric_rule
-from rankformer.models.matrix_factorization import WIDE_RANGES
+from rankformer.models.matrix_factorization import L2_LADDER, WIDE_RANGES
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.training.network import RankingNetwork
-from rankformer.training.settings import RankingSettings
+from rankformer.training.settings import DensitySettings
 
 
 class LightGCNSettings(
-    RankingSettings,
+    DensitySettings,
     defaults={
         "epochs": 100,
         "learning_rate": 0.05,
         "schedule": "cosine",
         "validate_every": 10,
-        "l2": 5e-3,
         "initialization": "least-squares",
     },
 ):
     """Hyperparameters of LightGCN; the defaults were chosen on validation (experiments/LOG.md)."""
+
+    usual_l2 = 5e-3
 
     num_layers: int = Field(default=2, ge=0)
     """Propagation layers K; the final embeddings are the mean over layers 0 to K."""
@@ -78,7 +79,7 @@ class LightGCN(TrainedModel):
     paper = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation, SIGIR 2020"
     network_class = LightGCNNetwork
     settings: LightGCNSettings
-    ladder = {"l2": (5e-4, 5e-3, 2e-2, 0.1)}
+    ladder = {"l2": L2_LADDER}
     uses_weights = True
     on_ranks = True
     search_space = {**WIDE_RANGES, "num_layers": {"low": 1, "high": 4}}

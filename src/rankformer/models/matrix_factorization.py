@@ -17,7 +17,7 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import RankingNetwork
-from rankformer.training.settings import RankingSettings
+from rankformer.training.settings import DensitySettings
 
 # Without layers that normalise, good learning rates lie anywhere between those for mini-batches and the paper's
 # full-batch rate, and L2 regularization, the only limit on the table, may weigh a lot.
@@ -26,11 +26,16 @@ WIDE_RANGES: dict[str, Any] = {
     "l2": {"low": 1e-5, "high": 0.1, "log": True},
 }
 
+L2_LADDER = ("0.25*auto", "auto", "4*auto")
+
 
 class MatrixFactorizationSettings(
-    RankingSettings, defaults={"epochs": 600, "learning_rate": 0.05, "schedule": "cosine", "l2": 0.03}
+    DensitySettings,
+    defaults={"epochs": 300, "learning_rate": 0.05, "schedule": "cosine", "initialization": "least-squares"},
 ):
     """Hyperparameters of matrix factorization; the defaults were chosen on validation (experiments/LOG.md)."""
+
+    usual_l2 = 0.03
 
 
 class MatrixFactorizationNetwork(RankingNetwork):
@@ -54,7 +59,7 @@ class MatrixFactorization(TrainedModel):
     settings: MatrixFactorizationSettings
     uses_weights = True
     on_ranks = True
-    ladder = {"l2": (3e-3, 1e-2, 3e-2, 0.1)}
+    ladder = {"l2": L2_LADDER}
     search_space = WIDE_RANGES
 
     @TrainedModel.takes(MatrixFactorizationSettings)

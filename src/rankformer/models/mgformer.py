@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize
 
 from rankformer.errors import ConfigError
-from rankformer.graph.batch import Batch, Triples
+from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.sparse_ops import row_dot
 from rankformer.layers.degree_mask import DegreeMask, mask_parts
@@ -219,9 +219,7 @@ class MGFormerNetwork(EmbeddingNetwork):
         triples, l2 = batch.triples(graph), self.settings.l2
         if triples.graph is not None:
             return bpr(self.rows(graph, None, batch), triples) + batch_l2(self.table, triples, l2)
-        stacked = torch.stack([triples.users, triples.positives, triples.negatives])
-        nodes, positions = torch.unique(stacked, return_inverse=True)
-        placed = Triples(positions[0], positions[1], positions[2])
+        nodes, placed = triples.placed(graph.num_nodes)
         return bpr(self.rows(graph, nodes, batch), placed) + batch_l2(embedding(nodes, self.table), placed, l2)
 
     def _alignment(self, graph: BipartiteGraph, batch: Batch) -> Tensor:

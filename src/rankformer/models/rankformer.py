@@ -24,18 +24,21 @@ from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.rank_weights import Curvature, RankWeights
 from rankformer.layers.softmax_attention import SoftmaxAttention
 from rankformer.models.fold_in_rules import mean_rule, rank_rule
+from rankformer.models.matrix_factorization import L2_LADDER
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import RankFoldIn
 from rankformer.training.activations import Activations, apply_layers
 from rankformer.training.network import RankingNetwork
-from rankformer.training.settings import RankingSettings
+from rankformer.training.settings import DensitySettings
 
 
 class RankformerSettings(
-    RankingSettings,
-    defaults={"epochs": 100, "schedule": "cosine", "validate_every": 10, "l2": 3e-4, "initialization": "least-squares"},
+    DensitySettings,
+    defaults={"epochs": 100, "schedule": "cosine", "validate_every": 10, "initialization": "least-squares"},
 ):
     """Hyperparameters of Rankformer; the defaults exceed the paper's quality in a twentieth of its epochs."""
+
+    usual_l2 = 3e-4
 
     num_layers: int = Field(default=4, ge=0)
     """Rankformer layers L after the warm-up."""
@@ -112,7 +115,7 @@ class Rankformer(TrainedModel):
     settings: RankformerSettings
     uses_weights = True
     on_ranks = True
-    ladder = {"tau": (0.2, 0.4, 0.8), "l2": (3e-5, 3e-4, 3e-3)}
+    ladder = {"tau": (0.2, 0.4, 0.8), "l2": L2_LADDER}
     search_space = {
         "num_layers": {"low": 1, "high": 5},
         "tau": {"low": 0.1, "high": 0.9},

@@ -31,7 +31,7 @@ Value = bool | int | float | str
 
 # Cost and protocol: left at what the user or the model says.
 _PROTOCOL = {"epochs", "schedule", "batch_size", "clip_norm", "validate_every", "patience", "metric", "activations"}
-NOT_SEARCHED = _PROTOCOL | {"embedding_dim", "hidden_dim", "decoder_dim", "output_dim"}
+NOT_SEARCHED = _PROTOCOL | {"embedding_dim", "hidden_dim", "decoder_dim", "output_dim", "exponent"}
 
 
 Dimension = CategoricalDistribution | FloatDistribution | IntDistribution
@@ -42,7 +42,7 @@ def contains(dimension: Dimension, value: Any) -> bool:
     """Whether a value is one of the choices (true is not 1), or lies in the range."""
     if isinstance(dimension, CategoricalDistribution):
         return any(type(value) is type(choice) and value == choice for choice in dimension.choices)
-    return value is not None and bool(dimension.low <= value <= dimension.high)
+    return isinstance(value, int | float) and bool(dimension.low <= value <= dimension.high)
 
 
 def to_json(space: Space) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _hint(name: str, known: list[str]) -> str:
 
 def _number_type(field: FieldInfo) -> type[int] | type[float] | None:
     union = get_origin(field.annotation) in (Union, UnionType)
-    kinds = set(get_args(field.annotation)) - {NoneType} if union else {field.annotation}
+    kinds = set(get_args(field.annotation)) - {NoneType, str} if union else {field.annotation}
     return int if kinds == {int} else float if kinds == {float} else None
 
 
@@ -169,7 +169,8 @@ def _around_defaults(settings: type[ModelSettings]) -> dict[str, Any]:
     described: dict[str, Any] = {}
     for name, factor, otherwise in (("learning_rate", 10, 1e-2), ("l2", 100, 1e-4)):
         if name in settings.model_fields:
-            middle = settings.model_fields[name].default or otherwise
+            default = settings.model_fields[name].default
+            middle = getattr(settings, "usual_l2", otherwise) if isinstance(default, str) else default or otherwise
             described[name] = {"low": _tidy(middle / factor), "high": _tidy(middle * factor), "log": True}
     return described
 
