@@ -208,3 +208,12 @@ def test_nothing_found_by_anyone_gives_equal_weights():
     backwards = Embeddings(torch.ones(1, 1), -torch.arange(M).float()[:, None])
     truth = GroundTruth.of(valid, train.user_ids, train.item_ids)
     assert choose_weights([backwards, backwards], truth, SeenItems.of(train))[0] == [0.5, 0.5]
+
+
+def test_a_small_validation_part_has_more_bags(monkeypatch):
+    small = ballot([informed(1, 0), informed(1, 1), scorer(2)])
+    assert bagged_greedy(small).tolist() == bagged_greedy(small, bags=blend_weights.MOST_BAGS).tolist()
+    monkeypatch.setattr(blend_weights, "BAGGED_PAIRS", 10 * len(small.earlier))
+    assert bagged_greedy(small).tolist() == bagged_greedy(small, bags=10).tolist()
+    monkeypatch.setattr(blend_weights, "BAGGED_PAIRS", 1)
+    assert bagged_greedy(small).tolist() == bagged_greedy(small, bags=blend_weights.LEAST_BAGS).tolist()

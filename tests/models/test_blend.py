@@ -225,6 +225,25 @@ class TestSettings:
             make(metric="ndgc@20").fit(PARTS.train, PARTS.valid)
 
 
+class TestPopularity:
+    def test_it_is_a_member_by_default_and_enters_with_roots_of_counts(self):
+        blend = Blend()
+        assert blend.settings.members[0] == "popularity"
+        assert blend.member("popularity").settings.exponent == 0.5
+        given = Blend(member_settings={"popularity": {"exponent": 1.0}})
+        assert given.member("popularity").settings.exponent == 1.0
+
+    def test_new_users_explanations_and_vectors_have_it(self):
+        model = Blend(members=("popularity", "ials"), member_settings={"ials": MEMBER_SETTINGS["ials"]}, tune=False)
+        model.fit(PARTS.train, choices=chosen("popularity", "ials"))
+        user = PARTS.train.user_ids.ids[0].as_py()
+        item = model.recommend([user], k=1).to_dicts()[0]["item_id"]
+        found = model.explain(user, item)
+        assert sum(found.members.values()) == pytest.approx(found.score)
+        assert not model.recommend(histories={"new": [item]}, k=3).left_out
+        assert model.recommender.scorer.as_embeddings().items.shape[1] == 1 + MEMBER_SETTINGS["ials"]["embedding_dim"]
+
+
 class TestRefusedMembers:
     @pytest.mark.parametrize(("budget", "worth", "searched"), [(60, 10.0, False), (60, 0.0, True), (None, 10.0, True)])
     def test_within_a_budget_one_that_is_far_behind_is_not_searched(self, monkeypatch, budget, worth, searched):
@@ -252,7 +271,7 @@ class TestRefusedMembers:
         assert len(events(trained, "validation")) == validations
 
     @pytest.mark.parametrize(
-        ("given", "seconds", "tried"), [({}, 0.1, [None, 3e-5]), ({"l2": 1e-3}, 0.1, [None]), ({}, 1e9, [None])]
+        ("given", "seconds", "tried"), [({}, 0.1, [None, "4*auto"]), ({"l2": 1e-3}, 0.1, [None]), ({}, 1e9, [None])]
     )
     def test_within_a_budget_rankformer_tries_the_regularization_that_lightgcn_chose(
         self, monkeypatch, given, seconds, tried
@@ -264,10 +283,10 @@ class TestRefusedMembers:
             trial.seconds = seconds
 
         monkeypatch.setattr(BlendFit, "fit", timed)
-        monkeypatch.setattr("rankformer.models.lightgcn.LightGCN.ladder", {"l2": (5e-4,)})  # a tenth of the default
+        monkeypatch.setattr("rankformer.models.lightgcn.LightGCN.ladder", {"l2": ("4*auto",)})
         settings = {"lightgcn": {**TINY, "epochs": 40, "learning_rate": 1e-3}, "rankformer": {**TINY, **given}}
         model = make("lightgcn", "rankformer", member_settings=settings)
-        monkeypatch.setattr("rankformer.models.blend_fit._value", lambda trial: trial.settings.get("l2", 1.0) < 1)
+        monkeypatch.setattr("rankformer.models.blend_fit._value", lambda trial: "l2" in trial.settings)
         found = [
             event for event in events(model.fit(PARTS.train, PARTS.valid), "trial") if event["member"] == "rankformer"
         ]

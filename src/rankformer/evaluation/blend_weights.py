@@ -32,7 +32,9 @@ CUTOFF = 20
 CANDIDATES = 100  # best items that each member proposes per user
 MOST_USERS = 12_000  # validation users that are looked at, a random sample: with half of them weights vary
 MOST_INTERACTIONS = 60_000  # of theirs: fewer users where each has many
-BAGS, STEPS = 6, 12
+STEPS = 12
+LEAST_BAGS, MOST_BAGS = 6, 24
+BAGGED_PAIRS = 20_000_000  # over all bags: the smaller the validation part, the more bags, and the less chance decides
 LEAST_WEIGHT = 0.02  # a smaller one is noise that would cost time in every request
 MOST_WEIGHT = 0.5  # of one member
 TOLERANCE = 0.005  # of the validation NDCG, below its standard error: less does not speak against several members
@@ -148,11 +150,16 @@ def choose_weights(
     return Weighed(weights.tolist(), ballot.ndcg(weights), without, alone)
 
 
-def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int = BAGS) -> NDArray[np.float64]:
-    """Return the mean weights of greedy runs on random halves of the users; tiny ones become 0."""
+def bagged_greedy(ballot: Ballot, seed: int = 0, bags: int | None = None) -> NDArray[np.float64]:
+    """Return the mean weights of greedy runs on random halves of the users; tiny ones become 0.
+
+    `bags` is the number of runs, by default as many as a bounded time allows.
+    """
     count = ballot.users
     if count < 4:  # too few to halve
         return ballot.greedy()
+    if bags is None:
+        bags = min(MOST_BAGS, max(LEAST_BAGS, BAGGED_PAIRS // max(1, len(ballot.earlier))))
     draws, runs = np.random.default_rng(seed), []
     for _ in range(bags // 2):  # halves in pairs: every user counts equally often
         half = np.zeros(count, dtype=bool)

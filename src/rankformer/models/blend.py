@@ -26,7 +26,10 @@ from rankformer.scoring.blend import BlendScorer
 from rankformer.settings import ModelSettings, seconds_of
 from rankformer.training.context import Event, FitContext
 
-MEMBERS = ("item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")  # in this order; time left goes to the last
+# In this order: time left goes to the last. Popularity costs nothing, and what it adds where histories are short no
+# other member does.
+MEMBERS = ("popularity", "item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")
+OWN_SETTINGS: dict[str, dict[str, Any]] = {"popularity": {"exponent": 0.5}}  # what a member has here by default
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
 
@@ -100,7 +103,7 @@ class Blend(Model):
         from rankformer.models.registry import model_class  # which knows this class
 
         method, given = model_class(name), self.settings.member_settings.get(name, {})
-        own = {"tune": False, "metric": self.settings.metric}  # the blend searches itself, by its metric
+        own = {"tune": False, "metric": self.settings.metric, **OWN_SETTINGS.get(name, {})}  # the blend searches itself
         own = {key: value for key, value in own.items() if key in method.settings_class.model_fields}
         return method(seed=self.seed, device=self.settings.device, **{**own, **given, **changes})
 

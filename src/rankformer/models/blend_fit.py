@@ -19,7 +19,7 @@ from torch import Tensor
 from rankformer.errors import ConfigError, TrainingError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
-from rankformer.models.quick_search import default_of, quick_search
+from rankformer.models.quick_search import quick_search
 from rankformer.runs.fitting import check_ranks
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import BlendScorer
@@ -157,12 +157,12 @@ class BlendFit:
         return {name: best} | {f"{name} (defaults)": trial for trial in defaults}
 
     def suggested(self, name: str, pool: Mapping[str, Trial]) -> list[dict[str, Any]]:
-        """Return the L2 regularization of a member that is the multiple of its default an earlier member chose."""
-        if "l2" in self.settings.member_settings.get(name, {}) or "l2" not in type(self.blend.member(name)).ladder:
+        """Return the L2 regularization that an earlier member chose, as the same multiple of what suits the density."""
+        if "l2" in self.settings.member_settings.get(name, {}):
             return []
-        chosen = {label: trial.settings["l2"] for label, trial in pool.items() if "l2" in trial.settings}
-        own, *others = (default_of(type(self.blend.member(each)), "l2") for each in (name, *chosen))
-        return [{"l2": float(f"{own * l2 / other:.3g}")} for l2, other in zip(chosen.values(), others, strict=True)]
+        ladder = type(self.blend.member(name)).ladder.get("l2", ())
+        chosen = {trial.settings["l2"] for trial in pool.values() if "l2" in trial.settings}
+        return [{"l2": l2} for l2 in ladder if l2 in chosen]
 
     def limits(self, name: str, until: float) -> dict[str, Any]:
         """Return fewer epochs where all of them would take longer than a member may.
