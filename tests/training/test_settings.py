@@ -51,7 +51,7 @@ def test_a_number_is_taken_as_it_is(given):
     assert settings.l2_strength(BipartiteGraph.from_interactions(random_log())) == float(given)
 
 
-@pytest.mark.parametrize("wrong", ["often", "-1*auto", "auto*4", "*auto", "1e3*auto", "", -1, "-0.5", "nan", "inf", [1]])
+@pytest.mark.parametrize("wrong", ["often", "-1*auto", "auto*4", "*auto", "1e3*auto", "", -1, "-0.5", "nan", [1]])
 def test_anything_else_is_refused_in_one_line(wrong):
     with pytest.raises(ConfigError, match="l2") as refused:
         LightGCNSettings(l2=wrong)
