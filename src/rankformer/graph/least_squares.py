@@ -17,9 +17,9 @@ product in a step, and as a preconditioner they leave only the few interactions 
 is the same in any orthonormal basis, so both sides stay in the last one and are turned back at the end.
 
 Two kinds of steps. Those of conjugate gradients come closest, but their lengths follow the residual: in a row that
-converges slowly any difference, rounding included, grows from iteration to iteration until it is as large as the
-residual. Chebyshev's are fixed beforehand: linear in x, they shrink every difference. So conjugate gradients begin,
-while differences have not grown, and Chebyshev's steps finish.
+converges slowly a difference, rounding included, grows from iteration to iteration. Chebyshev's are fixed beforehand:
+with the other side fixed they are linear in x and shrink differences. So conjugate gradients begin, while differences
+have not grown, and Chebyshev's steps finish.
 """
 
 import math
