@@ -77,13 +77,14 @@ class NegativeSampler:
         result = graph.edge_items.new_empty(total)
         for start in range(0, total, _EDGES_AT_ONCE):
             stop = min(start + _EDGES_AT_ONCE, total)
-            chosen = torch.arange(start, stop, device=graph.device) if edges is None else edges[start:stop]
-            result[start:stop] = self._draw_some(seed, step, chosen)
+            some = torch.arange(start, stop, device=graph.device) if edges is None else edges[start:stop]
+            of = slice(start, stop) if edges is None else some
+            result[start:stop] = self._draw_some(seed, step, some, graph.edge_users[of].long(), graph.edge_items[of])
         return result
 
-    def _draw_some(self, seed: int, step: int, edges: Tensor) -> Tensor:
+    def _draw_some(self, seed: int, step: int, edges: Tensor, users: Tensor, own: Tensor) -> Tensor:
+        """Return what `draw` does for some edges, from their numbers, users and items."""
         graph, m = self.graph, self.graph.num_items
-        users, own = graph.edge_users[edges].long(), graph.edge_items[edges]
         numbers = edges if graph.whole is None else edges + graph.whole.first_edge  # the same on any number of ranks
         drawn = (random_bits(seed, step, numbers) * m) >> 31
         keys = users * m + drawn
