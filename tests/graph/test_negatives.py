@@ -52,6 +52,17 @@ def test_a_negative_is_no_positive_anywhere_in_train_but_for_users_with_every_it
             assert (user, negative) not in positives
 
 
+def test_users_times_items_may_exceed_32_bits():
+    # Users in two regions of the hash table, and more edges than are drawn at once.
+    n = m = 70_000
+    items = np.arange(0, m, 2)
+    users = np.repeat([3, 40_000, 60_000, n - 1], len(items))
+    sampler = sampler_of(users, np.tile(items, 4), n, m)
+    drawn = sampler.draw(0, 1) - n
+    assert (drawn % 2 == 1).all()
+    assert ((drawn >= 0) & (drawn < m)).all()
+
+
 def test_negatives_are_uniform_over_the_free_items():
     # Free items at the start, in the middle and at the end of the range, and parallel edges that must not count twice.
     histories = {0: [1, 4, 5, 11], 1: [0], 2: [0, 1, 2, 2, 2, 9, 10, 11], 3: [3, 3], 4: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 
-_TABLE_SLOTS_PER_PAIR = 4
+_SLOTS_PER_PAIR = 4
+_REGION_BITS = 18  # of the hash table: users that follow each other look into the same 256 KiB
+_EDGES_AT_ONCE = 1 << 17  # their temporaries stay in the cache
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples spread evenly
 _MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -34,7 +36,7 @@ class NegativeSampler:
         first: (n,) where each user's entries start in `pairs` and `ranks`.
         pairs: sorted u m + p_t over the distinct interactions.
         ranks: sorted u (m + 1) + p_t - t over the same.
-        table: a power of two of slots, true where an interaction is hashed to.
+        table: slots, true where an interaction is hashed to; a user's are all in one region of 2^18.
     """
 
     graph: BipartiteGraph
@@ -55,10 +57,13 @@ class NegativeSampler:
         count = np.bincount(users, minlength=graph.num_users)
         first = np.cumsum(count) - count
         ranks = pairs + users - (np.arange(len(users)) - first[users])
-        bits = int(_TABLE_SLOTS_PER_PAIR * len(pairs)).bit_length()
         free, first_, pairs_, ranks_ = (torch.from_numpy(a).to(graph.device) for a in (m - count, first, pairs, ranks))
-        table = torch.zeros(1 << bits, dtype=torch.bool, device=graph.device)
-        table[_slot(pairs_, bits)] = True
+        regions = (_SLOTS_PER_PAIR * len(pairs) >> _REGION_BITS) + 1
+        table = torch.zeros(regions << _REGION_BITS, dtype=torch.bool, device=graph.device)
+        for start in range(0, len(pairs), _EDGES_AT_ONCE):
+            here = slice(start, start + _EDGES_AT_ONCE)
+            owners = torch.from_numpy(users[here]).to(graph.device)
+            table[_slot(pairs_[here], first_[owners])] = True
         return cls(graph, free, first_, pairs_, ranks_, table)
 
     def draw(self, seed: int, step: int, edges: Tensor | None = None) -> Tensor:
@@ -67,16 +72,23 @@ class NegativeSampler:
         A user who has every item has no negative: the edge's own item is returned, whose comparison with itself
         passes no gradient.
         """
+        graph = self.graph
+        total = graph.num_edges if edges is None else len(edges)
+        result = graph.edge_items.new_empty(total)
+        for start in range(0, total, _EDGES_AT_ONCE):
+            stop = min(start + _EDGES_AT_ONCE, total)
+            some = torch.arange(start, stop, device=graph.device) if edges is None else edges[start:stop]
+            of = slice(start, stop) if edges is None else some
+            result[start:stop] = self._draw_some(seed, step, some, graph.edge_users[of].long(), graph.edge_items[of])
+        return result
+
+    def _draw_some(self, seed: int, step: int, edges: Tensor, users: Tensor, own: Tensor) -> Tensor:
+        """Return what `draw` does for some edges, from their numbers, users and items."""
         graph, m = self.graph, self.graph.num_items
-        users, own = graph.edge_users, graph.edge_items
-        if edges is None:
-            edges = torch.arange(graph.num_edges, device=graph.device)
-        else:
-            users, own = users[edges], own[edges]
         numbers = edges if graph.whole is None else edges + graph.whole.first_edge  # the same on any number of ranks
         drawn = (random_bits(seed, step, numbers) * m) >> 31
         keys = users * m + drawn
-        suspects = self.table[_slot(keys, self.table.numel().bit_length() - 1)].nonzero().squeeze(1)
+        suspects = self.table[_slot(keys, self.first[users])].nonzero().squeeze(1)
         keys = keys[suspects]
         position = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
         touched = suspects[self.pairs[position] == keys]
@@ -91,9 +103,14 @@ class NegativeSampler:
         return torch.where(free > 0, rank + before - self.first[users], -1)
 
 
-def _slot(keys: Tensor, bits: int) -> Tensor:
-    """Return the table slot of each pair key: the top bits of a multiplicative hash."""
-    return ((keys * _signed64(_GOLDEN)) >> (64 - bits)) & ((1 << bits) - 1)
+def _slot(keys: Tensor, first: Tensor) -> Tensor:
+    """Return the table slot of each pair key: a multiplicative hash within the region of its user.
+
+    The user's pairs start at `first`, which decides the region.
+    """
+    inside = (1 << _REGION_BITS) - 1
+    hashed = ((keys * _signed64(_GOLDEN)) >> (64 - _REGION_BITS)) & inside
+    return ((first * _SLOTS_PER_PAIR) & ~inside) | hashed
 
 
 def random_bits(seed: int, step: int, counters: Tensor) -> Tensor:
