@@ -14,6 +14,7 @@ bits on all ranks, and (P - 1) / P of the buffer is sent in each exchange. Numbe
 added in their own type, and exact sums and the table of items never are rounded.
 """
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -253,3 +254,6 @@ def joined_ranks(timeout: float = TIMEOUT, wire: str | None = None, device: str 
         Ranks.current = ALONE
         if dist.is_initialized():
             dist.destroy_process_group()
+            # What still refers to the group may be a cycle. Its threads drop the last tensors when it is gone, for
+            # which they need the interpreter: one that is ending would abort the process.
+            gc.collect()
