@@ -68,7 +68,7 @@ def test_json_is_alone_and_the_same_command_changes_nothing(tune, folder):
     assert len(document["trials"]) == 3
     assert document["best"]["value"] == max(trial["value"] for trial in document["trials"])
     assert document["best"]["settings"]["epochs"] == 4
-    assert document["trials"][0]["settings"] == {"learning_rate": 0.05, "l2": 0.03}
+    assert document["trials"][0]["settings"] == {"learning_rate": 0.05, "l2": "auto"}
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     again = tune("--json")
     assert again.json == document
@@ -103,7 +103,9 @@ def test_a_space_of_ones_own(tune, tmp_path):
     (tmp_path / "space.toml").write_text("l2 = [0.03, 1e-2]\n", encoding="utf-8")
     document = tune("--space", tmp_path / "space.toml", "--json").json
     assert document["space"] == {"l2": [0.03, 1e-2]}
-    assert {trial["settings"]["l2"] for trial in document["trials"]} <= {0.03, 1e-2}
+    first, *others = (trial["settings"]["l2"] for trial in document["trials"])
+    assert first == "auto", "the default, outside of the space"
+    assert set(others) <= {0.03, 1e-2}
 
 
 def test_a_model_of_ones_own(cli, tune, clicks, folder, tmp_path, monkeypatch):

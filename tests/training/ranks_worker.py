@@ -17,12 +17,18 @@ from rankformer.training.trainer import TrainingLoop
 
 SMALL = {"embedding_dim": 8, "initialization": "normal"}
 CASES = {  # model, and whether the interactions have weights
-    "rankformer": (lambda: Rankformer(num_layers=2, **SMALL), False),
-    "rankformer-slow": (lambda: Rankformer(num_layers=2, learning_rate=1e-4, schedule="constant", **SMALL), False),
-    "rankformer-weights": (lambda: Rankformer(num_layers=2, embedding_dim=8), True),
-    "rankformer-estimate": (lambda: Rankformer(num_layers=2, alpha=0.5, **SMALL), False),
+    "rankformer": (lambda: Rankformer(num_layers=2, l2=3e-4, **SMALL), False),
+    "rankformer-slow": (
+        lambda: Rankformer(num_layers=2, l2=3e-4, learning_rate=1e-4, schedule="constant", **SMALL),
+        False,
+    ),
+    "rankformer-weights": (lambda: Rankformer(num_layers=2, l2=3e-4, **SMALL), True),
+    "lightgcn-least-squares": (lambda: LightGCN(embedding_dim=8), True),
+    "rankformer-estimate": (lambda: Rankformer(num_layers=2, l2=3e-4, alpha=0.5, **SMALL), False),
     "rankformer-recompute": (
-        lambda: Rankformer(num_layers=3, embedding_dim=8, initialization="xavier-uniform", activations="recompute"),
+        lambda: Rankformer(
+            num_layers=3, l2=3e-4, embedding_dim=8, initialization="xavier-uniform", activations="recompute"
+        ),
         False,
     ),
     "lightgcn": (lambda: LightGCN(embedding_dim=8, initialization="xavier-normal"), False),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from rankformer.graph.bipartite import BipartiteGraph
 
@@ -72,6 +73,18 @@ class Triples:
         position[nodes] = torch.arange(len(nodes), device=nodes.device)
         users, positives, negatives = (position[rows] for rows in roles)
         return nodes, replace(self, users=users, positives=positives, negatives=negatives, graph=None)
+
+    def gathered(self, *tables: Tensor) -> "tuple[Triples, list[Tensor]]":
+        """Return the triples as positions among the rows they need of tables, (nodes, d), and these rows.
+
+        Each table is gathered once, since each gather has a gradient as large as the table. A full batch needs all rows
+        and is returned as it is.
+        """
+        if self.graph is not None:
+            return self, list(tables)
+        nodes, placed = self.placed(len(tables[0]))
+        rows = {id(table): embedding(nodes, table) for table in tables}
+        return placed, [rows[id(table)] for table in tables]
 
     def __len__(self) -> int:
         return len(self.users)

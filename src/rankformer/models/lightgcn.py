@@ -21,11 +21,11 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.light_propagation import light_propagation
 from rankformer.models.fold_in_rules import symmetric_rule
-from rankformer.models.matrix_factorization import L2_LADDER, WIDE_RANGES
+from rankformer.models.matrix_factorization import WIDE_RANGES
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import WeightedSum
 from rankformer.training.network import RankingNetwork
-from rankformer.training.settings import DensitySettings
+from rankformer.training.settings import L2_LADDER, DensitySettings
 
 
 class LightGCNSettings(

@@ -17,7 +17,7 @@ from torch import Tensor
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.trained import TrainedModel
 from rankformer.training.network import RankingNetwork
-from rankformer.training.settings import DensitySettings
+from rankformer.training.settings import L2_LADDER, DensitySettings
 
 # Without layers that normalise, good learning rates lie anywhere between those for mini-batches and the paper's
 # full-batch rate, and L2 regularization, the only limit on the table, may weigh a lot.
@@ -25,8 +25,6 @@ WIDE_RANGES: dict[str, Any] = {
     "learning_rate": {"low": 1e-3, "high": 1.0, "log": True},
     "l2": {"low": 1e-5, "high": 0.1, "log": True},
 }
-
-L2_LADDER = ("0.25*auto", "auto", "4*auto")
 
 
 class MatrixFactorizationSettings(

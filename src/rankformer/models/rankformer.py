@@ -24,12 +24,11 @@ from rankformer.layers.rank_attention import RankAttention
 from rankformer.layers.rank_weights import Curvature, RankWeights
 from rankformer.layers.softmax_attention import SoftmaxAttention
 from rankformer.models.fold_in_rules import mean_rule, rank_rule
-from rankformer.models.matrix_factorization import L2_LADDER
 from rankformer.models.trained import TrainedModel
 from rankformer.scoring.fold_in import RankFoldIn
 from rankformer.training.activations import Activations, apply_layers
 from rankformer.training.network import RankingNetwork
-from rankformer.training.settings import DensitySettings
+from rankformer.training.settings import L2_LADDER, DensitySettings
 
 
 class RankformerSettings(
@@ -39,7 +38,6 @@ class RankformerSettings(
     """Hyperparameters of Rankformer; the defaults exceed the paper's quality in a twentieth of its epochs."""
 
     usual_l2 = 3e-4
-
     num_layers: int = Field(default=4, ge=0)
     """Rankformer layers L after the warm-up."""
     tau: float = Field(default=0.4, ge=0, le=1)

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
 from rankformer.graph.batch import Batch
 from rankformer.graph.bipartite import BipartiteGraph
@@ -31,7 +30,7 @@ class Network(nn.Module):
     def __init__(self, num_users: int, num_items: int, settings: TrainingSettings) -> None:
         super().__init__()
         self.num_users, self.num_items, self.seed = num_users, num_items, settings.seed
-        self.batch_size, self.batch_by = settings.batch_size, settings.batch_by
+        self.batch_size, self.by_user = settings.batch_size, settings.batch_by == "users"
 
     @abstractmethod
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
@@ -71,10 +70,8 @@ class Network(nn.Module):
         if self.batch_size is None or self.batch_size >= graph.all_edges:
             yield None
             return
-        by_user = self.batch_by == "users"
-        numbers = graph.edge_users.long() if by_user else torch.arange(graph.all_edges, device=graph.device)
+        numbers = graph.edge_users.long() if self.by_user else torch.arange(graph.all_edges, device=graph.device)
         # Sorting random keys is a permutation that depends on (seed, epoch) alone; -epoch keeps clear of step numbers.
-        # The edges of a user have the same key, so they stay together.
         order = torch.argsort(random_bits(self.seed, -epoch, numbers), stable=True)
         yield from torch.split(order, self.batch_size)
 
@@ -132,11 +129,6 @@ class RankingNetwork(EmbeddingNetwork):
         self.ranking = settings
 
     def loss(self, graph: BipartiteGraph, batch: Batch) -> Tensor:
-        triples, z = batch.triples(graph), self.propagate(graph)
-        table: Tensor = self.table
-        if triples.graph is None:  # one gather of the batch's rows: each gather has a gradient as large as the table
-            nodes, triples = triples.placed(graph.num_nodes)
-            rows = embedding(nodes, z)
-            z, table = rows, rows if z is table else embedding(nodes, table)
+        triples, (z, table) = batch.triples(graph).gathered(self.propagate(graph), self.table)
         ranking = RANKING_LOSSES[self.ranking.loss].of(z, triples, self.ranking)
         return ranking + batch_l2(table, triples, self.ranking.l2_strength(graph))

@@ -11,6 +11,7 @@ from rankformer.losses import RANKING_LOSSES, LossName
 from rankformer.losses.settings import LossSettings
 from rankformer.settings import ModelSettings
 
+L2_LADDER = ("0.25*auto", "auto", "4*auto")  # what quick tuning tries
 _AUTO = re.compile(r"(?:(\d+(?:\.\d+)?)\*)?auto")
 _USUAL_DENSITY, _DENSITY_POWER, _MOST_L2 = 5.0, 2.4, 0.3
 

@@ -69,17 +69,22 @@ def _draw_history(axes: "Axes", study: Study) -> None:
 
 
 def _scale(axes: "Axes", dimension: Dimension, values: list[Any]) -> list[float]:
-    """Give the axis the scale that a setting is searched on; return where its values lie on it."""
+    """Give the axis the scale that a setting is searched on; return where its values lie on it.
+
+    On a range a default that is no number, such as auto, lies nowhere.
+    """
     if isinstance(dimension, CategoricalDistribution):
         # A default outside of the choices has a position too.
         ticks = list(dict.fromkeys([*dimension.choices, values[0]]))
         axes.set_xticks(range(len(ticks)), [str(value).lower() for value in ticks])
         axes.set_xlim(-0.5, len(ticks) - 0.5)
         return [ticks.index(value) for value in values]
+    values = [value if isinstance(value, int | float) else math.nan for value in values]
     if not dimension.log:
         axes.locator_params("x", integer=isinstance(dimension, IntDistribution))
         return values
-    low, high = min(*values, dimension.low), 1.5 * max(*values, dimension.high)
+    known = [value for value in values if not math.isnan(value)]
+    low, high = min([*known, dimension.low]), 1.5 * max([*known, dimension.high])
     if low > 0:
         axes.set_xscale("log")
         axes.set_xlim(low / 1.5, high)
