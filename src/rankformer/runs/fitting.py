@@ -140,6 +140,8 @@ def check_ranks(model: Learner, ranks: Ranks) -> None:
     settings = model.settings.hyperparameters()
     in_batches = settings.get("loss", "bpr") != "bpr" and settings.get("batch_size") is not None
     odd = [f"loss={settings['loss']} in batches"] if in_batches else []
+    by_users = settings.get("batch_by") == "users" and settings.get("batch_size") is not None
+    odd += ["batch_by=users"] if by_users else []
     odd += ["layer=softmax"] if settings.get("layer") == "softmax" else []
     if not model.on_ranks or odd:
         what = " with ".join([model.name, *odd])
