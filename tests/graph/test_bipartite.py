@@ -29,7 +29,7 @@ def test_both_orders_hold_the_interactions_of_the_log_and_agree(data):
     assert list(zip(graph.edge_users.tolist(), (graph.edge_items - n).tolist(), strict=True)) == wanted
     by_item = list(zip(graph.owners[size:].tolist(), graph.neighbours[size:].tolist(), strict=True))
     assert by_item == sorted((n + item, user) for user, item in wanted)
-    edges = graph.edge_of[size:].long()
+    edges = graph.item_order.long()
     assert torch.equal(graph.edge_users[edges], graph.neighbours[size:])
     assert torch.equal(graph.edge_items[edges], graph.owners[size:])
 

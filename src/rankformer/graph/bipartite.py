@@ -32,7 +32,7 @@ class BipartiteGraph:
         ptr: (n+m+1,) where each node's entries start in a two-way value.
         neighbours: (2E,) the node at the far end of each entry.
         owners: (2E,) the node that each entry belongs to.
-        edge_of: (2E,) the edge, in user order, behind each entry.
+        item_order: (E,) the edges, numbered in user order, in item order.
         degree: (n+m,) float64 number of edges of each node, d_u then d_i, or the sum of their weights.
         pattern: the (n, n+m) sparse CSR tensor of zeros on the edges, which `edge_dot` fills.
         weights: (2E,) two-way weights of the edges, above 0, or None where each counts 1.
@@ -46,7 +46,7 @@ class BipartiteGraph:
     ptr: Tensor
     neighbours: Tensor
     owners: Tensor
-    edge_of: Tensor
+    item_order: Tensor
     degree: Tensor
     pattern: Tensor
     weights: Tensor | None = None
@@ -122,16 +122,15 @@ class BipartiteGraph:
         item_order = np.argsort(far, kind="stable").astype(np.int32)
         near = np.concatenate([by_user, far[item_order]])
         far = np.concatenate([far, by_user[item_order]])
-        edges = np.concatenate([np.arange(size, dtype=np.int32), item_order])
         counts = np.bincount(near, minlength=n + m)
-        both_ways = None if strengths is None else strengths[edges]
+        both_ways = None if strengths is None else np.concatenate([strengths, strengths[item_order]])
         degrees = counts if both_ways is None else np.bincount(near, both_ways, minlength=n + m)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        arrays = (starts, far, near, edges, degrees.astype(np.float64))
-        ptr, neighbours, owners, edge_of, degree = (torch.from_numpy(array).to(device) for array in arrays)
+        arrays = (starts, far, near, item_order, degrees.astype(np.float64))
+        ptr, neighbours, owners, by_item, degree = (torch.from_numpy(array).to(device) for array in arrays)
         pattern = csr_pattern(ptr[: n + 1], neighbours[:size], (n, n + m), dtype)
         stored = None if both_ways is None else torch.from_numpy(both_ways).to(device, dtype)
-        return cls(n, m, ptr, neighbours, owners, edge_of, degree, pattern, stored)
+        return cls(n, m, ptr, neighbours, owners, by_item, degree, pattern, stored)
 
     def interaction_matrix(self, count_duplicates: bool = False) -> csr_array:
         """Return the (n, m) matrix X of the edges, as the function `interaction_matrix` below makes it."""

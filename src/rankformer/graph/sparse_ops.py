@@ -65,15 +65,23 @@ def side_sums(graph: BipartiteGraph, of_users: bool, values: Tensor, rows: Tenso
     n, size = graph.num_users, graph.num_edges
     if of_users:
         return bag_sum(graph.neighbours[:size], rows, graph.ptr[: n + 1], values)
-    by_item = values.index_select(0, graph.edge_of[size:])
-    sums = bag_sum(graph.neighbours[size:], rows, graph.ptr[n:] - size, by_item)
+    sums = own_item_sums(graph, values, rows)
     graph.ranks.sum_(sums)
     return sums
 
 
+def own_item_sums(graph: BipartiteGraph, values: Tensor, rows: Tensor) -> Tensor:
+    """Return the half of `spmm` for the items, (m, d), by edge values (E,)."""
+    size, by_item = graph.num_edges, values.index_select(0, graph.item_order)
+    return bag_sum(graph.neighbours[size:], rows, graph.ptr[graph.num_users :] - size, by_item)
+
+
 def two_way(graph: BipartiteGraph, values: Tensor) -> Tensor:
     """Return the two-way form (2E,) of edge values (E,)."""
-    return values.index_select(0, graph.edge_of)
+    both = values.new_empty(2 * graph.num_edges)
+    both[: graph.num_edges] = values
+    torch.index_select(values, 0, graph.item_order, out=both[graph.num_edges :])
+    return both
 
 
 def user_sums(graph: BipartiteGraph, values: Tensor) -> Tensor:
@@ -83,7 +91,7 @@ def user_sums(graph: BipartiteGraph, values: Tensor) -> Tensor:
 
 def item_sums(graph: BipartiteGraph, values: Tensor) -> Tensor:
     """Return the sum of each item's edge values, (m,)."""
-    by_item = values.index_select(0, graph.edge_of[graph.num_edges :])
+    by_item = values.index_select(0, graph.item_order)
     return torch.segment_reduce(by_item, "sum", offsets=graph.ptr[graph.num_users :] - graph.num_edges, initial=0.0)
 
 

@@ -127,7 +127,7 @@ class _BothWayDots(torch.autograd.Function):
         graph: BipartiteGraph = ctx.graph
         left, right = ctx.saved_tensors
         by_user, by_item = grads[0]
-        item_order = graph.edge_of[graph.num_edges :]
+        item_order = graph.item_order
         grad_left = spmm(graph, torch.cat([by_user, by_item.index_select(0, item_order)]), right)
         grad_right = spmm(graph, torch.cat([by_item, by_user.index_select(0, item_order)]), left)
         return None, grad_left, grad_right

@@ -15,7 +15,7 @@ from torch.nn.functional import embedding, softplus
 
 from rankformer.graph.batch import Triples
 from rankformer.graph.bipartite import BipartiteGraph, csr_pattern
-from rankformer.graph.sparse_ops import bag_sum, group_by_column, row_dot
+from rankformer.graph.sparse_ops import bag_sum, group_by_column, own_item_sums, row_dot
 from rankformer.losses.settings import LossSettings
 
 
@@ -42,7 +42,8 @@ class _FullBatchRanking(torch.autograd.Function):
     """mean_e w_e softplus(z_u . z_j - z_u . z_i): one SDDMM over the pairs (i, j) of each user, then one SpMM.
 
     With c_e = w_e sigma(y_uj - y_ui) / E:  g_u = sum_e c_e (z_j - z_i),  g_i = -sum_e c_e z_u,  g_j = +sum_e c_e z_u.
-    The item rows are grouped with a counting sort, so that each is summed by one thread in a fixed order.
+    The graph has its positives grouped by item; the negatives are grouped with a counting sort, so that each row is
+    summed by one thread in a fixed order.
     """
 
     @staticmethod
@@ -58,17 +59,17 @@ class _FullBatchRanking(torch.autograd.Function):
         margin = scores[:, 1] - scores[:, 0]
         ctx.graph = graph
         coefficients = torch.sigmoid(margin) / graph.all_edges
-        ctx.save_for_backward(z, pairs, ptr, coefficients if weights is None else coefficients.mul_(weights))
+        coefficients = coefficients if weights is None else coefficients.mul_(weights)
+        ctx.save_for_backward(z, pairs, ptr, negatives, coefficients)
         return _mean(softplus(margin), weights, graph.all_edges)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None, None]:
-        z, pairs, ptr, coefficients = ctx.saved_tensors
-        n = ctx.graph.num_users
+        z, pairs, ptr, negatives, coefficients = ctx.saved_tensors
+        graph, n = ctx.graph, ctx.graph.num_users
         c = coefficients * grads[0]
-        signed = torch.stack([-c, c], dim=1).flatten()
-        users, item_ptr, by_item = group_by_column(ptr, pairs - n, signed, ctx.graph.num_items)
+        users, item_ptr, by_item = group_by_column(graph.ptr[: n + 1], negatives - n, c, graph.num_items)
         result = torch.empty_like(z)
-        result[:n] = bag_sum(pairs, z, ptr, signed)
-        result[n:] = bag_sum(users, z, item_ptr, by_item)
+        result[:n] = bag_sum(pairs, z, ptr, torch.stack([-c, c], dim=1).flatten())
+        torch.sub(bag_sum(users, z, item_ptr, by_item), own_item_sums(graph, c, z), out=result[n:])
         return None, result, None, None
