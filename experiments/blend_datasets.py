@@ -4,8 +4,9 @@
 
 Variants of a dataset: `full` (its own parts), `half` and `quarter` (that fraction of all its interactions, drawn by the
 seed) and `core` (users and items with at least ten interactions, or as many as leave any); all but `full` are split
-7:1:2. Every member that took part in the choice of weights is measured, also those of weight 0. Each result is written
-as soon as it is there and not computed again.
+7:1:2. Every member that took part in the choice of weights is measured, also those of weight 0. Lists leave out the
+training interactions; `test_beside` is the blend's value where they leave out those of validation, too. Each result is
+written as soon as it is there and not computed again.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from rankformer.errors import DataError
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
 from rankformer.models.blend import Blend
+from rankformer.models.blend_fit import PATIENCE
+from rankformer.models.registry import model_class
 from rankformer.runs.training_log import blend_report
 
 THINNED = {"half": 0.5, "quarter": 0.25}
@@ -62,8 +65,8 @@ def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, A
     assert report is not None
     kept = {member.name: member.scorer for member in blend.recommender.scorer.members}  # type: ignore[attr-defined]
 
-    def tested(recommender: Any) -> float:
-        return evaluate(recommender, parts.test, metrics="ndcg@20", mask="train").metrics["ndcg@20"]
+    def tested(recommender: Any, **options: Any) -> float:
+        return evaluate(recommender, parts.test, metrics="ndcg@20", **options).metrics["ndcg@20"]
 
     members = {}
     for each in report["members"]:
@@ -71,7 +74,9 @@ def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, A
         if label in kept:
             alone = replace(blend.recommender, scorer=kept[label])
         else:
-            alone = blend.member(label.partition(" (")[0], **each["settings"]).fit(parts.train, parts.valid)
+            name = label.partition(" (")[0]
+            sooner = {"patience": PATIENCE} if "patience" in model_class(name).settings_class.model_fields else {}
+            alone = blend.member(name, **sooner, **each["settings"]).fit(parts.train, parts.valid)
         members[label] = {**each, "test": tested(alone)}
     return {
         "dataset": dataset,
@@ -81,7 +86,11 @@ def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, A
         "users": parts.train.num_users,
         "items": parts.train.num_items,
         "seconds": round(seconds, 1),
-        "blend": {"valid": report["value"], "test": tested(blend)},
+        "blend": {
+            "valid": report["value"],
+            "test": tested(blend),
+            "test_beside": tested(blend, mask="train+valid", valid=parts.valid),
+        },
         "members": members,
         "refused": report["refused"],
     }

@@ -28,6 +28,11 @@ def threshold_attention(graph: BipartiteGraph, v: Tensor, thresholds: Tensor) ->
     return _ThresholdAttention.apply(graph, v, thresholds)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def slope(above: Tensor) -> Tensor:
+    """Return 4 sigma(a) sigma(-a), at most 1, from sigma(a)."""
+    return 4 * above * (1 - above)
+
+
 class _ThresholdAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: BipartiteGraph, v: Tensor, thresholds: Tensor) -> Tensor:
@@ -35,7 +40,7 @@ class _ThresholdAttention(torch.autograd.Function):
         inv_norm = safe_inverse_(torch.linalg.vector_norm(v, dim=1))[:, None]
         x = v * inv_norm
         above = torch.sigmoid(edge_dot(graph, x, x) - at_users(graph, thresholds))  # (E,) sigma(a)
-        w = 4 * above * (1 - above) * symmetric_weights(graph, v.dtype)[: graph.num_edges]
+        w = slope(above) * symmetric_weights(graph, v.dtype)[: graph.num_edges]
         ctx.graph = graph
         ctx.save_for_backward(v, inv_norm, above, w)
         return spmm(graph, two_way(graph, w), v)

@@ -42,8 +42,7 @@ class _FullBatchRanking(torch.autograd.Function):
     """mean_e w_e softplus(z_u . z_j - z_u . z_i): one SDDMM over the pairs (i, j) of each user, then one SpMM.
 
     With c_e = w_e sigma(y_uj - y_ui) / E:  g_u = sum_e c_e (z_j - z_i),  g_i = -sum_e c_e z_u,  g_j = +sum_e c_e z_u.
-    The graph has its positives grouped by item; the negatives are grouped with a counting sort, so that each row is
-    summed by one thread in a fixed order.
+    The graph groups positives by item, a counting sort the negatives: one thread sums each row, in a fixed order.
     """
 
     @staticmethod

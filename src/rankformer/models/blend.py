@@ -28,7 +28,7 @@ from rankformer.training.context import Event, FitContext
 
 # In this order: time left goes to the last. Popularity costs nothing, and what it adds where histories are short no
 # other member does.
-MEMBERS = ("popularity", "item-knn", "gf-cf", "ease", "lightgcn", "rankformer", "ials")
+MEMBERS = ("popularity", "item-knn", "gf-cf", "ease", "lightgcn", "topkgat", "rankformer", "ials")
 OWN_SETTINGS: dict[str, dict[str, Any]] = {"popularity": {"exponent": 0.5}}  # what a member has here by default
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided

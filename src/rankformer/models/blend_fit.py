@@ -3,8 +3,8 @@
 A budget bounds the time: each member gets its share of what is left, a trained one is given fewer epochs where its
 share asks for it, and one that would not get far is left out and named, like one that needs too much memory. Within a
 budget a training ends sooner that does not get better, a member that is solved and whose defaults are far behind an
-earlier member is not searched, nor is Rankformer: beside its defaults it only tries the regularization that an earlier
-member chose, as a multiple of the default.
+earlier member is not searched, nor are TopKGAT and Rankformer: beside their defaults they only try the regularization
+that an earlier member chose, as a multiple of the default.
 """
 
 import math
@@ -28,7 +28,7 @@ from rankformer.training.context import Event, FitContext, TrainingState, WarmSt
 if TYPE_CHECKING:
     from rankformer.models.blend import Blend
 
-AS_THEY_ARE = {"rankformer"}  # not searched within a budget, which iALS's search uses better
+AS_THEY_ARE = {"topkgat", "rankformer"}  # not searched within a budget, which iALS's search uses better
 WORTH_A_SEARCH = 0.9  # of the best so far: what the defaults of a member that is solved must reach
 MEMBERS_SHARE = 0.6  # of the budget; the rest is for weights, evaluation and a refit
 FIRST_STAGE = 0.6  # of a member's time; the rest is for the best settings at full fidelity

@@ -17,8 +17,13 @@ def mean_rule(graph: BipartiteGraph, rows: Tensor) -> WeightedSum:
 
 def symmetric_rule(graph: BipartiteGraph, rows: Tensor, own_embedding: bool = False) -> WeightedSum:
     """Return v_u = sum_i rows_i / sqrt(d_u d_i), one symmetric propagation from rows (n+m, d) of all nodes."""
+    return WeightedSum(shrunk_items(graph, rows), 0.5, own_embedding)
+
+
+def shrunk_items(graph: BipartiteGraph, rows: Tensor) -> Tensor:
+    """Return rows_i / sqrt(d_i) of the items, (m, d), from rows (n+m, d) of all nodes."""
     shrink = graph.divisor[graph.num_users :].rsqrt().to(rows.dtype).cpu()
-    return WeightedSum(_items_of(graph, rows) * shrink[:, None], 0.5, own_embedding)
+    return _items_of(graph, rows) * shrink[:, None]
 
 
 def rank_rule(graph: BipartiteGraph, warm_up: WeightedSum, v: Tensor, layers: Iterable[nn.Module]) -> RankFoldIn:

@@ -17,6 +17,7 @@ from torch import Tensor
 from rankformer.errors import DataError
 from rankformer.layers.rank_attention import inverse_normalizer, safe_inverse_, user_constants, user_terms
 from rankformer.layers.rank_weights import RankWeights
+from rankformer.layers.threshold_attention import slope
 from rankformer.scoring.base import Part, check_tensor, stored_number
 from rankformer.scoring.histories import Histories
 
@@ -305,4 +306,56 @@ class _Layer(NamedTuple):
         return Split(items * (t.omega_pos * inv_c[users])[:, None], rest * inv_c[:, None])
 
 
-FOLD_IN_RULES: dict[str, type[FoldIn]] = {kind.rule: kind for kind in (RankFoldIn, WeightedSum, LeastSquares, Constant)}
+@dataclass(frozen=True, eq=False)
+class ThresholdFoldIn(FoldIn):
+    """The user's half of TopKGAT's layers, for a user without an embedding and thresholds of its own.
+
+        v_u^0 = 1/sqrt(d_u) sum_{e in u} s_i^0
+        v_u^{l+1} = 1/sqrt(d_u) sum_{e in u} 4 sigma(a_e) sigma(-a_e) s_i^l,   a_e = cos(v_u^l, s_i^l) - t^l
+
+    s_i^l is the item's embedding in layer l over sqrt(d_i), t^l the mean threshold of the training users. What a user
+    has of its own enters a layer through a_e alone, whose weights lie between 0.4 and 1: so the embedding comes close
+    to the one that training would give. The last layer's sum is the embedding, and its terms are the parts.
+    """
+
+    rule: ClassVar[str] = "threshold-attention"
+    states: tuple[Tensor, ...]  # L item states (m, d), s^0 to s^(L-1)
+    thresholds: tuple[float, ...]  # L, t^0 to t^(L-1)
+
+    @property
+    def own_embedding(self) -> bool:
+        return True
+
+    def split(self, histories: Histories) -> Split:
+        users = histories.users
+        scale = torch.where(histories.sizes > 0, histories.sizes, 1.0).rsqrt()[users, None]  # (h, 1)
+        nothing = torch.zeros(histories.num_users, self.states[0].shape[1], dtype=torch.float64)
+        v = None
+        for state, threshold in zip(self.states, self.thresholds, strict=True):
+            items = state[histories.items].double()  # (h, d)
+            if v is None:
+                v = nothing.index_add(0, users, histories.times_weights(items * scale))
+            similarity = torch.nn.functional.cosine_similarity(v[users], items, dim=1, eps=0.0).nan_to_num()
+            weights = slope(torch.sigmoid(similarity - threshold))[:, None]
+            parts = histories.times_weights(items * (weights * scale))
+            v = nothing.index_add(0, users, parts)
+        return Split(parts, nothing)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"layer.{number}": state for number, state in enumerate(self.states)}
+
+    def metadata(self) -> dict[str, Any]:
+        return {f"threshold.{number}": threshold for number, threshold in enumerate(self.thresholds)}
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Self:
+        count = range(len(tensors))
+        if not tensors or set(tensors) != {f"layer.{number}" for number in count}:
+            raise DataError(f"fold-in tensors must be layer.0, layer.1, ...; found {', '.join(sorted(tensors))}")
+        thresholds = tuple(stored_number(metadata, f"threshold.{number}", float) for number in count)
+        return cls(tuple(tensors[f"layer.{number}"] for number in count), thresholds)
+
+
+FOLD_IN_RULES: dict[str, type[FoldIn]] = {
+    kind.rule: kind for kind in (RankFoldIn, ThresholdFoldIn, WeightedSum, LeastSquares, Constant)
+}
