@@ -37,6 +37,7 @@ from rankformer.files import atomic_path, sha256_of, write_bytes_atomic
 LEAST_MEMORY, OWN_MEMORY = 512 << 20, 384 << 20
 _SIDES = {"user": "users", "item": "items"}
 _BATCH = 1 << 18
+_SORTED = 1 << 26  # rows that are put in order at once: what a sort spills is bounded by them
 _CANONICAL = "bool_and(try_cast({0} as bigint) is not null and cast(try_cast({0} as bigint) as varchar) = {0})"
 _RAW = {"row": pa.int64(), "user": None, "item": None, "time": pa.int64(), "weight": pa.float32()}
 _RAW |= {"title": pa.string(), "label": pa.int8()}
@@ -218,14 +219,15 @@ class _Prepared:
         total, seed = self.one("select count(*) from log"), self.source.split_seed
         thresholds = random_thresholds(total, parts, seed) if column == "label" else None
         generator, new = np.random.PCG64(seed), True
-        stream = self.connection.sql(f"select row, u, i{self.columns()} from log order by row").to_arrow_reader(_BATCH)
-        for batch in stream:
-            values = np.atleast_1d(generator.random_raw(batch.num_rows))
-            drawn = values if thresholds is None else labels_by_value(values, thresholds)
-            self._append("drawn", pa.table(batch).append_column(column, pa.array(drawn)), new)
-            new = False
-        self.remake("log", "from drawn")
-        self.run("drop table drawn")
+        rows = f"select row, u, i{self.columns()} from log where row >= {{0}} and row < {{0}} + {_SORTED} order by row"
+        for first in range(0, self.one("select max(row) from log") + 1, _SORTED):
+            for batch in self.connection.sql(rows.format(first)).to_arrow_reader(_BATCH):
+                values = np.atleast_1d(generator.random_raw(batch.num_rows))
+                drawn = values if thresholds is None else labels_by_value(values, thresholds)
+                self._append("drawn", pa.table(batch).append_column(column, pa.array(drawn)), new)
+                new = False
+        self.run("drop table log")
+        self.run("alter table drawn rename to log")
 
     def _label(self, parts: tuple[float, float, float]) -> str:
         """Return the part of a row as SQL, for the splits that look at users or times."""

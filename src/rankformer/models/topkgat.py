@@ -67,7 +67,7 @@ class TopKGATNetwork(RankingNetwork):
 class TopKGAT(TrainedModel):
     """Graph attention whose weights come from a smoothed precision at K, by thresholds learned for each user.
 
-    Use it beside LightGCN, on sparse logs and on denser ones; it folds in new users nearly as it would train them.
+    Use it beside LightGCN on sparse logs; it folds in new users nearly as it would train them.
     """
 
     name = "topkgat"
