@@ -44,7 +44,7 @@ def test_the_defaults_are_what_validation_chose():
     assert (settings.embedding_dim, settings.num_layers, settings.cl_layer) == (64, 3, 1)
     assert (settings.cl_weight, settings.cl_noise, settings.cl_temperature) == (0.05, 0.1, 0.2)
     assert (settings.batch_size, settings.learning_rate, settings.l2) == (2048, 3e-3, 3e-4)
-    assert (settings.initialization, settings.schedule, settings.epochs) == ("xavier-uniform", "cosine", 20)
+    assert (settings.initialization, settings.schedule, settings.epochs) == ("least-squares", "cosine", 20)
     assert (settings.validate_every, settings.patience) == (1, 10)
 
 

@@ -10,13 +10,13 @@ Yu et al., "XSimGCL: Towards Extremely Simple Graph Contrastive Learning for Rec
 rho is a random non-negative vector of length one, fresh in each layer of each step (`layers.noisy_propagation`); NCE is
 InfoNCE by cosine at temperature tau_cl (`losses.contrastive`). Learned: one table z^(0) of (n+m) x d.
 
-Departures from the authors' program (SELFRec): weight, noise, temperature and learning rate (theirs are cl_weight=0.2,
-cl_noise=0.2, cl_temperature=0.15, learning_rate=1e-3, schedule=constant, num_layers=2); softplus in place of -ln(1e-5 +
-sigma), the same but for badly ranked triples; L2 is on the learned embeddings of u, i and j
-(`l2_on=final` has theirs); validation and early stopping in place of twenty epochs evaluated on the test part;
-duplicates are parallel edges; an embedding is noisy in the last layer only where the batch reads it. A user or item
-without interactions has the embedding 0, so it scores 0 with everything, above whatever scores less: test items unseen
-in training stay candidates.
+Departures from the authors' program (SELFRec): initialization, weight, noise, temperature and learning rate (theirs are
+initialization=xavier-uniform, cl_weight=0.2, cl_noise=0.2, cl_temperature=0.15, learning_rate=1e-3, schedule=constant,
+num_layers=2); softplus in place of -ln(1e-5 + sigma), the same but for badly ranked triples; L2 is on the learned
+embeddings of u, i and j (`l2_on=final` has theirs); validation and early stopping in place of twenty epochs evaluated
+on the test part; duplicates are parallel edges; an embedding is noisy in the last layer only where the batch reads it.
+A user or item without interactions has the embedding 0, so it scores 0 with everything, above whatever scores less:
+test items unseen in training stay candidates.
 """
 
 from typing import Any, Literal, Self
@@ -65,7 +65,7 @@ class XSimGCLSettings(
         "epochs": 20,
         "learning_rate": 3e-3,
         "l2": 3e-4,
-        "initialization": "xavier-uniform",
+        "initialization": "least-squares",
         "cl_temperature": 0.2,
     },
 ):
