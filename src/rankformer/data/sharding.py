@@ -64,8 +64,8 @@ def shard_log(source: DataSource, shards: int, out: Path, memory_limit: int) -> 
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         with closing(duckdb.connect(str(work / "log.duckdb"))) as connection:
-            # The rest is for this process, the batches that it reads and writes, and what DuckDB takes beyond its grant,
-            # a quarter of it with a billion rows. A thread needs 125 MB of its own.
+            # The rest is for this process, the batches that it reads and writes, and what DuckDB takes beyond its
+            # grant, a quarter of it with a billion rows. A thread needs 125 MB of its own.
             granted = memory_limit - max(OWN_MEMORY, memory_limit * 2 // 5)
             connection.execute(f"set memory_limit = '{granted >> 20}MiB'")
             connection.execute(f"set threads = {min(os.cpu_count() or 1, max(1, granted >> 27))}")
