@@ -51,7 +51,7 @@ class TopKGATNetwork(RankingNetwork):
 
     def fold_in(self, graph: BipartiteGraph) -> ThresholdFoldIn:
         """Return the user's half of the layers, with the mean threshold of the users that have interactions."""
-        states = tuple(shrunk_items(graph, z).clone() for z in self._layers(graph)[:-1])
+        states = tuple(shrunk_items(graph, z) for z in self._layers(graph)[:-1])
         known = graph.degree[: graph.num_users] > 0
         means = torch.tanh(self.thresholds)[:, known].double().mean(dim=1)
         return ThresholdFoldIn(states, tuple(means.tolist()))
