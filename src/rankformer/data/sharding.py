@@ -65,8 +65,8 @@ def shard_log(source: DataSource, shards: int, out: Path, memory_limit: int) -> 
     try:
         with closing(duckdb.connect(str(work / "log.duckdb"))) as connection:
             # The rest is for this process, the batches that it reads and writes, and what DuckDB takes beyond its
-            # grant, a quarter of it with a billion rows. A thread needs 125 MB of its own.
-            granted = memory_limit - max(OWN_MEMORY, memory_limit * 2 // 5)
+            # grant: with a billion rows both are two thirds of it. A thread needs 125 MB of its own.
+            granted = memory_limit - max(OWN_MEMORY, memory_limit // 2)
             connection.execute(f"set memory_limit = '{granted >> 20}MiB'")
             connection.execute(f"set threads = {min(os.cpu_count() or 1, max(1, granted >> 27))}")
             connection.execute(f"set temp_directory = '{str(work / 'spill').replace(chr(39), chr(39) * 2)}'")
