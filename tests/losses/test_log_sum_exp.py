@@ -56,3 +56,11 @@ def test_the_scores_are_never_held_all_at_once():
         weighted_log_sum_exp(queries, keys, weights, 16 * 256).backward()
     sizes = [event.nbytes() for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     assert 0 < max(sizes) <= 16 * 256 * 4
+
+
+def test_without_a_query_the_sum_is_zero_and_so_are_its_gradients():
+    queries, keys = (torch.ones(size, 3, requires_grad=True) for size in (0, 4))
+    total = weighted_log_sum_exp(queries, keys, torch.ones(0))
+    total.backward()
+    assert total.item() == 0
+    assert torch.equal(keys.grad, torch.zeros(4, 3))

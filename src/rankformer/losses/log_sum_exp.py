@@ -34,8 +34,8 @@ class _WeightedLogSumExp(torch.autograd.Function):
         buffer = keys.new_empty(min(size, len(queries)), len(keys))
         # No score exceeds the product of the largest lengths; below the safe bound the shift by the row's maximum,
         # two more passes over the scores, is not needed.
-        lengths = [torch.linalg.vector_norm(rows, dim=1).max() for rows in (queries, keys)]
-        largest = (lengths[0] * lengths[1]).item()
+        lengths = [torch.linalg.vector_norm(rows, dim=1) for rows in (queries, keys)]
+        largest = (lengths[0].max() * lengths[1].max()).item() if len(queries) else 0.0
         total = queries.new_zeros(())
         for start in range(0, len(queries), size):
             part = slice(start, start + size)
