@@ -69,7 +69,8 @@ _TRAINED = {
     "stopping_step": ("patience", 10),
     "embedding_size": ("embedding_dim", 64),
 }
-_PLAIN, _COUNTED = {"schedule": "constant"}, {"duplicates": "count"}
+# No setting is searched: the model has those of the configuration and RecBole's defaults.
+_PLAIN, _COUNTED = {"tune": False, "schedule": "constant"}, {"tune": False, "duplicates": "count"}
 MODELS: dict[str, tuple[str, dict[str, tuple[str, Any]], Config]] = {
     "Pop": ("popularity", {}, {}),
     "ItemKNN": ("item-knn", {"k": ("neighbours", 100), "shrink": ("shrinkage", 0.0)}, _COUNTED),
