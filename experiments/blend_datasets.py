@@ -13,9 +13,11 @@ import argparse
 import contextlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,12 +26,14 @@ from rankformer.data.interactions import Interactions
 from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import DataError
+from rankformer.evaluation import validator
+from rankformer.evaluation.blend_weights import choose_weights
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
 from rankformer.models.blend import Blend
-from rankformer.models.blend_fit import PATIENCE
-from rankformer.models.registry import model_class
 from rankformer.runs.training_log import blend_report
+from rankformer.scoring.base import Scorer
+from rankformer.scoring.blend import Weighed
 
 THINNED = {"half": 0.5, "quarter": 0.25}
 
@@ -58,26 +62,27 @@ def densest(log: Interactions, most: int = 10) -> Interactions:
 
 def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, Any]:
     """Return the test NDCG@20 of the blend and of each member alone."""
-    parts, started = parts_of(dataset, variant, seed), time.perf_counter()
-    blend = Blend(seed=seed, budget=budget).fit(parts.train, parts.valid, verbose=False)
+    parts, started, candidates = parts_of(dataset, variant, seed), time.perf_counter(), list[Scorer]()
+
+    def noted(scorers: Sequence[Scorer], *rest: Any) -> Weighed:
+        candidates[:] = scorers
+        return choose_weights(scorers, *rest)
+
+    with patch.object(validator, "choose_weights", noted):  # a blend drops those of weight 0
+        blend = Blend(seed=seed, budget=budget).fit(parts.train, parts.valid, verbose=False)
     seconds = time.perf_counter() - started
     report = blend_report(blend.log)
     assert report is not None
-    kept = {member.name: member.scorer for member in blend.recommender.scorer.members}  # type: ignore[attr-defined]
+    labels = [each["label"] for event in blend.log if event["event"] == "blend" for each in event["members"]]
+    scorers = dict(zip(labels, candidates, strict=True))
 
     def tested(recommender: Any, **options: Any) -> float:
         return evaluate(recommender, parts.test, metrics="ndcg@20", **options).metrics["ndcg@20"]
 
-    members = {}
-    for each in report["members"]:
-        label = each["label"]
-        if label in kept:
-            alone = replace(blend.recommender, scorer=kept[label])
-        else:
-            name = label.partition(" (")[0]
-            sooner = {"patience": PATIENCE} if "patience" in model_class(name).settings_class.model_fields else {}
-            alone = blend.member(name, **sooner, **each["settings"]).fit(parts.train, parts.valid)
-        members[label] = {**each, "test": tested(alone)}
+    members = {
+        each["label"]: {**each, "test": tested(replace(blend.recommender, scorer=scorers[each["label"]]))}
+        for each in report["members"]
+    }
     return {
         "dataset": dataset,
         "variant": variant,
