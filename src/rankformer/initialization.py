@@ -12,6 +12,7 @@ the table of an earlier fit.
 
 import math
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ LEAST_SQUARES: dict[str, Any] = {
 # What torch and NumPy raise where a decomposition does not converge.
 NOT_SOLVED = (torch.linalg.LinAlgError, np.linalg.LinAlgError)  # type: ignore[attr-defined]
 
+_KEPT: WeakKeyDictionary[BipartiteGraph, dict[tuple[int, int], Tensor]] = WeakKeyDictionary()
+_MOST_KEPT = 2**26  # numbers of one table
 _OVERSAMPLE = 16
 _POWER_ITERATIONS = 6
 
@@ -88,18 +91,32 @@ def initialize_(table: Tensor, graph: BipartiteGraph, kind: str, seed: int, scal
         if kind == "spectral":
             table.copy_(spectral_table(graph, table.shape[1], seed))
         elif kind == "least-squares":
-            try:
-                factors = least_squares_factors(graph, table.shape[1], seed, **LEAST_SQUARES)
-            except NOT_SOLVED:
-                advice = "check the weights of the interactions, or set another one"
-                raise TrainingError(f"step 0: initialization={kind} has no finite solution; {advice}") from None
-            users, items = factors[: graph.num_users], factors[graph.num_users :]
-            users /= users_mean(graph, users.square()).sqrt().clamp(min=1e-12)
-            items /= items.square().mean().sqrt().clamp(min=1e-12)
+            factors = least_squares_table(graph, table.shape[1], seed)
             # Factors of small separate parts of the graph shrink to 0; these nodes stay random.
             found = torch.linalg.vector_norm(factors, dim=1) > 1e-3
             table[found] = factors[found].to(table.device)
             table.mul_(scale)
+
+
+def least_squares_table(graph: BipartiteGraph, dim: int, seed: int) -> Tensor:
+    """Return (n+m, dim) weighted least-squares factors of the interactions, entries of size 1 on each side.
+
+    Those of a graph are kept as long as it lives, unless they are large: a search fits many models to one graph.
+    """
+    kept = _KEPT.setdefault(graph, {})
+    if (dim, seed) in kept:
+        return kept[dim, seed]
+    try:
+        factors = least_squares_factors(graph, dim, seed, **LEAST_SQUARES)
+    except NOT_SOLVED:
+        advice = "check the weights of the interactions, or set another one"
+        raise TrainingError(f"step 0: initialization=least-squares has no finite solution; {advice}") from None
+    users, items = factors[: graph.num_users], factors[graph.num_users :]
+    users /= users_mean(graph, users.square()).sqrt().clamp(min=1e-12)
+    items /= items.square().mean().sqrt().clamp(min=1e-12)
+    if factors.numel() <= _MOST_KEPT:
+        kept[dim, seed] = factors
+    return factors
 
 
 def grow_(table: Tensor, old: Tensor, old_users: int, graph: BipartiteGraph) -> None:

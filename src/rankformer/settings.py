@@ -108,6 +108,13 @@ class ModelSettings(Settings):
         return self.model_dump(mode="json", include=set(self.hyperparameter_fields()))
 
 
+class TunedSettings(ModelSettings):
+    """What a method has that searches the few settings that matter (`Model.ladder`) by itself."""
+
+    tune: bool = True
+    """Whether to search the few settings that matter on the validation part; those that are given stay as they are."""
+
+
 def seconds_of(text: str) -> float:
     """Return the seconds of a duration such as 90s, 2m, 1.5h or 30d; a bare number is seconds."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

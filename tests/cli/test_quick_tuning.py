@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from rankformer.runs.saved import load_run
 from rankformer.tuning.objective import Objective
 
 from .conftest import CLICK_COLUMNS
@@ -129,3 +130,41 @@ def test_a_method_without_a_ladder_is_refused(cli, clicks, tmp_path):
     assert outcome.code == 2
     assert outcome.error.endswith("has no ladder of values, and --budget searches nothing else; leave --budget out")
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "searched"),
+    [
+        ("ials", ["embedding_dim=4"], ["regularization", "weight"]),
+        ("mf-softmax", ["embedding_dim=4", "epochs=4", "validate_every=2"], ["loss_temperature"]),
+    ],
+)
+def test_train_searches_the_few_settings_that_matter_unless_they_are_given(
+    cli, clicks, tmp_path, model, given, searched
+):
+    def train(folder, *settings, **more):
+        changes = [word for setting in (*given, *settings) for word in ("--set", setting)]
+        where = ["--model", model, "--out", tmp_path / folder, *CLICK_COLUMNS]
+        return cli("train", clicks, *where, *changes, *more.get("flags", ()))
+
+    outcome = train("searched")
+    assert outcome.code == 0
+    run = load_run(tmp_path / "searched")
+    [chosen] = [event["settings"] for event in run.log if event["event"] == "chosen"]
+    assert chosen.keys() >= set(searched)
+    assert all(run.settings[name] == value for name, value in chosen.items())
+    told = ", ".join(f"{name}={value}" for name, value in chosen.items())
+    assert f"chosen on the validation part: {told}" in outcome.out
+    trials = [event["value"] for event in run.log if event["event"] == "trial"]
+    assert len(trials) > 2
+    assert "already finished" in train("searched", flags=["--resume"]).err
+
+    fixed = [f"{name}={value}" for name, value in chosen.items()]
+    assert train("given", *fixed).code == 0
+    same = load_run(tmp_path / "given")
+    assert not [event for event in same.log if event["event"] == "trial"]
+    assert same.metrics == run.metrics
+    assert "chosen" not in train("untuned", "tune=false").out
+    wrong = train("searched", "tune=false", flags=["--resume"])
+    assert wrong.code == 2
+    assert "tune" in wrong.err

@@ -68,7 +68,7 @@ def test_with_and_without_a_weight_column_the_lists_differ_and_the_command_says_
 
 def test_weights_that_are_found_count_unless_none_are_to_be_read(lists, shop):
     shop.write_text(shop.read_text().replace("stars", "rating"))
-    options = [shop, "--model", "ials", *QUICK["ials"]]
+    options = [shop, "--model", "ials", *QUICK["ials"], "--set", "tune=false"]
     found, trained, _ = lists(*options)
     assert "weights from 1 to 5 count in ials (--weight-column '' reads none)" in trained.err
     left_out, trained, _ = lists(*options, "--weight-column", "")

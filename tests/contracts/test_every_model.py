@@ -303,7 +303,9 @@ def test_a_score_is_the_sum_of_its_contributions_or_a_clear_error(fitted):
 
 
 @pytest.mark.parametrize("loss", [loss for loss in RANKING_LOSSES if loss != "bpr"])
-@pytest.mark.parametrize("ranking_model", ["mf", "lightgcn", "rankformer", "rankformer-cl", "xsimgcl", "topkgat"])
+@pytest.mark.parametrize(
+    "ranking_model", ["mf", "mf-softmax", "lightgcn", "rankformer", "rankformer-cl", "xsimgcl", "topkgat"]
+)
 def test_every_loss_of_a_ranking_model_puts_the_held_out_item_first(ranking_model, loss, tmp_path):
     model = make(ranking_model, loss=loss, loss_temperature=0.3).fit(TRAIN)
     first = model.recommend(k=1).table["item_id"].to_pylist()

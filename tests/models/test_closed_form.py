@@ -38,10 +38,8 @@ def test_the_validation_part_is_measured_and_nothing_else(model):
 def test_the_few_settings_that_matter_are_chosen_on_the_validation_part(tmp_path):
     model = ItemKNN(neighbours=4).fit(LOG, VALID)
     trials = [event for event in model.log if event["event"] == "trial"]
-    assert {name for trial in trials for name in trial["settings"]} == {
-        "user_power",
-        "shrinkage",
-    }  # neighbours is given
+    tried = {name for trial in trials for name in trial["settings"]}
+    assert tried == {"user_power", "asymmetry", "shrinkage"}  # neighbours is given
     best = max(trials, key=lambda trial: trial["value"])
     assert best["value"] == model.log[-1]["ndcg@20"]
     assert {name: getattr(model.settings, name) for name in best["settings"]} == best["settings"]
@@ -55,7 +53,7 @@ def test_the_few_settings_that_matter_are_chosen_on_the_validation_part(tmp_path
 
 def test_without_a_validation_part_or_with_all_settings_given_nothing_is_tuned():
     assert ItemKNN().fit(LOG).settings == ItemKNN().settings
-    given = ItemKNN(neighbours=4, user_power=0.5, shrinkage=1.0).fit(LOG, VALID)
+    given = ItemKNN(neighbours=4, user_power=0.5, shrinkage=1.0, asymmetry=0.5).fit(LOG, VALID)
     assert [event["event"] for event in given.log] == ["solved", "validation"]
 
 

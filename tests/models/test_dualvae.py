@@ -252,7 +252,7 @@ def test_a_training_users_history_gives_the_trained_scores_back(settings):
     ],
 )
 def test_a_run_cut_off_continues_to_the_same_bits(tmp_path, settings):
-    options = {**SMALL, "epochs": 6, "validate_every": 2, "learning_rate": 0.02, **settings}
+    options = {**SMALL, "tune": False, "epochs": 6, "validate_every": 2, "learning_rate": 0.02, **settings}
     valid = random_log(N, M, 12, seed=1)
     whole = DualVAE(**options).fit(LOG, valid)
 

@@ -293,7 +293,7 @@ def test_attention_is_clipped_at_three(graph, monkeypatch):
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
     data = random_log(), random_log(seed=1)
-    settings = {**SMALL, "validate_every": 1, "learning_rate": 0.01}
+    settings = {**SMALL, "tune": False, "validate_every": 1, "learning_rate": 0.01}
     whole = GFormer(epochs=4, **settings).fit(*data, run_folder=tmp_path / "whole")
     part = tmp_path / "part"
 

@@ -64,7 +64,7 @@ def test_a_setting_of_none_is_written_and_read_as_such(objective):
     default = method.settings_class().weight_decay
     aim = type(objective)(method, objective.data, {"clip_norm": None, "weight_decay": default}, 0, objective.folder)
     content = tomllib.loads(config_text(Study(aim, {}, [Trial(0, "complete", {}, 0.5)])))
-    assert content["settings"] == {"clip_norm": "none"}
+    assert content["settings"] == {"tune": False, "clip_norm": "none"}
     assert chosen_settings(method.settings_class, content, [])["clip_norm"] is None
 
 

@@ -49,7 +49,7 @@ def train(
     epochs: Annotated[int | None, option("N", "Most epochs: short for --set epochs=N.", min=1)] = None,
     items: ItemsOption = None,
     budget: Annotated[
-        str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 10m.")
+        str | None, option("TIME", "Bound the time of a blend, such as 90s, 2m or 1h. Default: 15m.")
     ] = None,
     seed: Annotated[int | None, option("N", "Decides every random draw. Default: 0.", min=0)] = None,
     device: DeviceOption = "auto",
@@ -72,11 +72,12 @@ def train(
 ) -> None:
     """Train a model on DATA and keep it in RUN.
 
-    Hyperparameters are the method's defaults, changed by --config, changed by --set. The best epoch is chosen on the
-    validation part; the test part is evaluated once, at the end. From one log, the model that is saved is then fitted
-    again on all of it with what was chosen; the metrics stay those of the evaluated one. Lists never hold a known
-    interaction. An interrupted training continues with --resume. With --ranks, or under torchrun, several processes
-    share the users; the result is that of one.
+    Hyperparameters are the method's defaults, changed by --config, changed by --set; a method with tune=true chooses
+    the few that matter on the validation part, unless they are given. The best epoch is chosen there, too; the test
+    part is evaluated once, at the end. From one log, the model that is saved is then fitted again on all of it with
+    what was chosen; the metrics stay those of the evaluated one. Lists never hold a known interaction. An interrupted
+    training continues with --resume. With --ranks, or under torchrun, several processes share the users; the result is
+    that of one.
 
     Examples:
         rankformer train demo --out runs/demo --model rankformer --epochs 200
@@ -195,14 +196,18 @@ def _show_run(folder: Path, recommender: "Recommender", status: str, json: bool,
     size = f"{data['users']:,} users x {data['items']:,} items, {count:,} training interactions"
     went = f", best epoch {history.best_epoch} of {history.epochs}, {history.seconds:.1f} s"
     show(f"{model} on {data['name']}: {size}{went if history.epochs else ''}")
+    for event in log:
+        if event["event"] == "chosen":
+            chosen = ", ".join(f"{name}={value}" for name, value in event["settings"].items())
+            show(f"chosen on the validation part: {chosen} (tune=false takes the defaults)")
     if metrics:
         show_metrics("test", metrics, warm)
         show(f"protocol: {Protocol.from_dict(protocol).line()}")
     else:
         show("there is no test part, so nothing was measured")
     if refit:
-        chosen = f" for {refit['epochs']} epochs" if "epochs" in refit else ""
-        show(f"refitted on all {refit['interactions']:,} interactions{chosen}; the metrics are from before that")
+        epochs = f" for {refit['epochs']} epochs" if "epochs" in refit else ""
+        show(f"refitted on all {refit['interactions']:,} interactions{epochs}; the metrics are from before that")
     if blend is not None:
         _show_blend(blend)
     if recommender.items is not None:

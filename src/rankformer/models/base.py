@@ -107,6 +107,12 @@ class Model(ABC):
         """Decides every random draw."""
         return self.settings.seed
 
+    @property
+    def searched(self) -> set[str]:
+        """The hyperparameters that a fit chooses on the validation part: the few that matter, unless they are given."""
+        tunes = getattr(self.settings, "tune", False)
+        return {*self.ladder, *self.late_ladder} - self.settings.model_fields_set if tunes else set()
+
     @abstractmethod
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         """Return the scorer learned from the training interactions.

@@ -28,8 +28,13 @@ from rankformer.training.context import Event, FitContext
 
 # In this order: time left goes to the last. Popularity costs nothing, and what it adds where histories are short no
 # other member does.
-MEMBERS = ("popularity", "item-knn", "gf-cf", "ease", "lightgcn", "topkgat", "rankformer", "ials")
-OWN_SETTINGS: dict[str, dict[str, Any]] = {"popularity": {"exponent": 0.5}}  # what a member has here by default
+MEMBERS = ("popularity", "item-knn", "gf-cf", "ease", "mf-softmax", "lightgcn", "topkgat", "rankformer", "ials")
+# What a member has here by default. Scores by cosine alone are worse by themselves than with popularity in them, and
+# more unlike those of the other members.
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    "popularity": {"exponent": 0.5},
+    "mf-softmax": {"norm_exponent": 0.0, "learning_rate": 0.01, "least_batches": 64},
+}
 HELD_OUT = 0.1  # of the interactions, where there is no validation part
 LEAST_TO_CHOOSE = 50  # interactions; fewer are not divided
 

@@ -22,13 +22,6 @@ class ClosedFormSettings(ModelSettings):
     """Metric that is measured on the validation part; it chooses the settings that are tuned."""
 
 
-class TunedSettings(ClosedFormSettings):
-    """What a method has that searches the few settings that matter (`Model.ladder`) by itself."""
-
-    tune: bool = True
-    """Whether to search the few settings that matter on the validation part; those that are given stay as they are."""
-
-
 class ItemWeightSettings(ClosedFormSettings):
     """What every method has that scores histories by weights between items.
 
@@ -65,8 +58,8 @@ class ClosedFormModel(Model):
         def record(**event: Any) -> None:
             context.record({**event, "seconds": round(time.perf_counter() - started, 3)})
 
-        scorer, open_settings = None, self.ladder.keys() - self.settings.model_fields_set
-        if getattr(self.settings, "tune", False) and open_settings and context.validate is not None:
+        scorer = None
+        if self.searched and context.validate is not None:
             scorer = self._tuned(graph, context.validate, record)
         scorer = scorer or self.solve_finite(graph, context.warm)
         record(event="solved")
@@ -109,5 +102,7 @@ class ClosedFormModel(Model):
                 best = value, scorer
             return value
 
+        searched = sorted(self.searched)
         self.settings = self.settings.replace(**quick_search(type(self), given, value_of))
+        record(event="chosen", settings={name: getattr(self.settings, name) for name in searched})
         return None if best is None else best[1]

@@ -77,6 +77,7 @@ _SCALE_LOGIT = -4.0  # scale of the level under a sigmoid: it has hardly any noi
 class DualVAESettings(
     TrainingSettings,
     defaults={
+        "tune": True,
         "epochs": 10,
         "learning_rate": 5e-4,
         "schedule": "cosine",

@@ -33,12 +33,13 @@ from torch import Tensor
 
 from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.base import GivenScores
 from rankformer.scoring.dual_weights import DualWeights
 from rankformer.scoring.item_matrix import DenseWeights, ItemMatrix, SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
 from rankformer.scoring.top_k import top_k
+from rankformer.settings import TunedSettings
 from rankformer.training.activations import kept_memory
 
 _ROWS_AT_ONCE = 256

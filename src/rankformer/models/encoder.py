@@ -35,7 +35,7 @@ ENCODER_SPACE: dict[str, Any] = {
 
 class EncoderSettings(
     RankingSettings,
-    defaults={"epochs": 400, "learning_rate": 3e-3, "validate_every": 10, "initialization": "spectral"},
+    defaults={"epochs": 400, "learning_rate": 3e-3, "validate_every": 10, "initialization": "spectral", "tune": True},
 ):
     """Hyperparameters that all encoders have; the defaults were chosen on validation (experiments/LOG.md).
 

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.layers.structural_encoding import structural_encoding
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.graph_filter import GraphFilter
 from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.settings import TunedSettings
 
 
 class GFCFSettings(TunedSettings, ItemWeightSettings):

@@ -56,6 +56,7 @@ _TABLE, _LAYERS, _ANCHORS, _ENTRIES = range(4)  # streams of random numbers
 class GFormerSettings(
     EmbeddingSettings,
     defaults={
+        "tune": True,
         "epochs": 4,
         "learning_rate": 0.01,
         "schedule": "cosine",

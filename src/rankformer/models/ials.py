@@ -24,17 +24,18 @@ from torch import Tensor
 
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.graph.least_squares import least_squares_factors
-from rankformer.models.closed_form import ClosedFormModel, TunedSettings
+from rankformer.models.closed_form import ClosedFormModel, ClosedFormSettings
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import LeastSquares
 from rankformer.scoring.histories import Histories
+from rankformer.settings import TunedSettings
 from rankformer.training.activations import kept_memory
 from rankformer.training.context import WarmStart
 
 UPDATE_ITERATIONS = 2  # from the factors of an earlier fit
 
 
-class IALSSettings(TunedSettings):
+class IALSSettings(TunedSettings, ClosedFormSettings):
     """Hyperparameters of iALS."""
 
     embedding_dim: int = Field(default=128, ge=1)

@@ -22,9 +22,10 @@ from pydantic import Field
 from scipy.sparse import diags_array
 
 from rankformer.graph.bipartite import BipartiteGraph, positive_sums
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.item_matrix import SparseWeights, largest_products
 from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.settings import TunedSettings
 
 
 class ItemKNNSettings(TunedSettings, ItemWeightSettings):
@@ -53,7 +54,12 @@ class ItemKNN(ClosedFormModel):
     uses_weights = True
     deterministic = True
     has_vectors = False
-    ladder = {"user_power": (0.0, 0.5, 1.0), "shrinkage": (0.0, 10.0, 50.0), "neighbours": (100, 300, 1000)}
+    ladder = {
+        "shrinkage": (0.0, 10.0, 50.0, 200.0),
+        "neighbours": (100, 300, 1000),
+        "asymmetry": (0.5, 0.75, 1.0),
+        "user_power": (0.0, 0.5, 1.0),
+    }
     search_space = {
         "neighbours": {"low": 10, "high": 500, "log": True},
         "shrinkage": {"low": 1.0, "high": 500.0, "log": True},

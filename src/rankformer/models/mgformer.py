@@ -50,6 +50,7 @@ _WEIGHTS, _FEATURES, _SIGNS = range(3)  # streams of randomness
 class MGFormerSettings(
     EmbeddingSettings,
     defaults={
+        "tune": True,
         "epochs": 50,
         "learning_rate": 5e-3,
         "schedule": "cosine",

@@ -96,8 +96,7 @@ class RankformerNetwork(RankingNetwork):
     def fold_in(self, graph: BipartiteGraph) -> RankFoldIn | None:
         if not all(isinstance(layer, RankAttention) for layer in self.layers):
             return None
-        warm_up = mean_rule(graph, self.table)
-        return rank_rule(graph, warm_up, neighbour_means(graph, self.table), self.layers)
+        return rank_rule(graph, mean_rule(graph, self.table), neighbour_means(graph, self.table), self.layers)
 
 
 class Rankformer(TrainedModel):

@@ -21,6 +21,7 @@ from rankformer.models.rankformer_cl import RankformerCL as RankformerCL
 from rankformer.models.lightgcn import LightGCN as LightGCN
 from rankformer.models.xsimgcl import XSimGCL as XSimGCL
 from rankformer.models.matrix_factorization import MatrixFactorization as MatrixFactorization
+from rankformer.models.mf_softmax import MFSoftmax as MFSoftmax
 from rankformer.models.topkgat import TopKGAT as TopKGAT
 from rankformer.models.dualvae import DualVAE as DualVAE
 from rankformer.models.difformer import DIFFormer as DIFFormer

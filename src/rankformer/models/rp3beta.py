@@ -19,9 +19,10 @@ from pydantic import Field
 from scipy.sparse import diags_array
 
 from rankformer.graph.bipartite import BipartiteGraph, positive_sums
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.item_matrix import SparseWeights, largest_products
 from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.settings import TunedSettings
 
 
 class RP3BetaSettings(TunedSettings, ItemWeightSettings):

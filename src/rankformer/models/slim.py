@@ -30,9 +30,10 @@ from pydantic import Field
 from scipy.sparse import csr_array
 
 from rankformer.graph.bipartite import BipartiteGraph
-from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings, TunedSettings
+from rankformer.models.closed_form import ClosedFormModel, ItemWeightSettings
 from rankformer.scoring.item_matrix import SparseWeights
 from rankformer.scoring.item_scorer import ItemScorer
+from rankformer.settings import TunedSettings
 from rankformer.training.context import WarmStart
 
 _NUMBERS_AT_ONCE = 2**22  # in the Gram matrices of the columns that are solved together

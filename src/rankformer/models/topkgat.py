@@ -29,7 +29,7 @@ from rankformer.training.network import RankingNetwork
 from rankformer.training.settings import L2_LADDER, DensitySettings
 
 
-class TopKGATSettings(DensitySettings, defaults={"epochs": 300, "initialization": "least-squares"}):
+class TopKGATSettings(DensitySettings, defaults={"tune": True, "epochs": 300, "initialization": "least-squares"}):
     """Hyperparameters of TopKGAT; the defaults were chosen on validation (experiments/LOG.md)."""
 
     usual_l2 = 3e-4

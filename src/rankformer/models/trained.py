@@ -11,6 +11,7 @@ from torch import Tensor
 from rankformer.errors import RunFolderError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.base import Model
+from rankformer.models.tuned_training import searched
 from rankformer.runs.training_log import history_of
 from rankformer.scoring.base import Scorer
 from rankformer.training.context import FitContext, TrainingState
@@ -24,13 +25,9 @@ UPDATE_LEARNING_RATE = 0.1  # of the learning rate, which then falls by cosine d
 
 
 class TrainedModel(Model):
-    """A model trained by gradient.
+    """A model trained by gradient."""
 
-    Attributes:
-        network_class: what is trained; called with the numbers of users and items and the settings.
-    """
-
-    network_class: ClassVar[type[Network]]
+    network_class: ClassVar[type[Network]]  # what is trained; called with numbers of users and items, and settings
     settings_class: ClassVar[type[TrainingSettings]]
     settings: TrainingSettings
     fidelity = "epochs"
@@ -38,10 +35,11 @@ class TrainedModel(Model):
     def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
         """Return the scorer of the best validation, or of the last epoch without a validation part.
 
-        A fit that follows an earlier one continues from its parameters in a short training. But if the best epoch of
-        that one came early, more epochs would overfit, and all of them again are a small part of what choosing took.
+        A fit that follows an earlier one continues from its parameters in a short training, unless the best epoch of
+        that one came early: more epochs would overfit.
         """
-        settings, warm = self.settings, context.warm
+        settings, context = searched(self, graph, context)
+        chosen, warm = settings, context.warm
         self.network = self.network_class(graph.num_users, graph.num_items, settings)
         if warm is not None and warm.parameters and not self.stopped_early(context.choices or {}):
             self.network.to(self.device).continue_from(graph, warm)
@@ -50,6 +48,7 @@ class TrainedModel(Model):
             self.network.initialize(graph)
         self.network.to(self.device)
         train(self.network, graph, settings, context)
+        self.settings = chosen
         with torch.no_grad():
             return self.network.final_scorer(graph)
 
@@ -67,7 +66,8 @@ class TrainedModel(Model):
     def best_scorer(self, graph: BipartiteGraph, state: TrainingState) -> Scorer | None:
         if not (best := state.group("best.")):
             return None
-        network = self.network_class(graph.num_users, graph.num_items, self.settings)
+        settings, _ = searched(self, graph, FitContext(resume_from=state))
+        network = self.network_class(graph.num_users, graph.num_items, settings)
         network.load_own(graph, best)
         with torch.no_grad():
             return network.to(self.device).final_scorer(graph)

@@ -43,7 +43,9 @@ CONTRASTIVE_SPACE: dict[str, Any] = {
 }
 
 
-class ContrastiveSettings(RankingSettings, defaults={"batch_size": 2048, "schedule": "cosine", "validate_every": 1}):
+class ContrastiveSettings(
+    RankingSettings, defaults={"tune": True, "batch_size": 2048, "schedule": "cosine", "validate_every": 1}
+):
     """How a contrastive method is trained: by mini-batches, whose nodes are each other's negatives.
 
     With batch_size none the contrastive loss is quadratic in the users and items.

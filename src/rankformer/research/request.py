@@ -65,7 +65,8 @@ def configurations(name: str) -> Callable[[str, str], RowSettings]:
         if content.get("model", model.name) != model.name:
             raise ConfigError(f"{path} contradicts its name: its model is {content['model']!r}")
         origin = f"{name}:{dataset}/{model.name}" if shipped else path.as_posix()
-        return RowSettings(chosen_settings(model.settings_class, content, ()), origin)
+        given = chosen_settings(model.settings_class, content, ())
+        return RowSettings(model.settings_class(**given).hyperparameters(), origin)
 
     return settings_of
 

@@ -70,7 +70,10 @@ def chosen_model(configuration: Mapping[str, Any], flag: str | None) -> str:
 def chosen_settings(
     settings_class: type[ModelSettings], configuration: Mapping[str, Any], assignments: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the checked hyperparameters of a method: its defaults, changed by the file, changed by --set."""
+    """Return the checked hyperparameters that the file gives, changed by --set; the others keep their defaults.
+
+    A method that tunes itself may still choose these.
+    """
     fields = settings_class.hyperparameter_fields()
     changes = dict(configuration.get("settings", {})) | dict(map(parse_assignment, assignments))
     for name, value in changes.items():
@@ -79,7 +82,8 @@ def chosen_settings(
             changes[name] = None
         elif name in ModelSettings.model_fields:
             raise ConfigError(f"unknown setting {name!r}; it is not a hyperparameter, use --{name}")
-    return settings_class(**changes).hyperparameters()
+    checked = settings_class(**changes).hyperparameters()
+    return {name: checked[name] for name in changes}
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -48,6 +48,9 @@ class Learner(Protocol):
     def settings(self) -> ModelSettings: ...
 
     @property
+    def searched(self) -> set[str]: ...
+
+    @property
     def recommender(self) -> Recommender: ...
 
     @property

@@ -81,6 +81,8 @@ class RunFolder:
         wanted, found = identity_of(model), {name: manifest[name] for name in ("model", "settings", "seed")}
         if found["model"] == model.name:  # a run of an older version does not say what was no setting then
             found["settings"] = type(model.settings)(**found["settings"]).hyperparameters()
+            for name in model.searched:  # the run has what its fit chose
+                wanted["settings"][name] = found["settings"][name]
         known = {"fingerprint": parts.fingerprint, "train_fingerprint": counted(model, parts.train).fingerprint}
         said = next((key for key in known if key in manifest["data"]), None)
         if said is not None:

@@ -11,7 +11,6 @@ from rankformer.training.context import Event
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
 
 OnEvent = Callable[[Event], None]
 
@@ -22,15 +21,17 @@ def training_progress(
 ) -> Iterator[OnEvent | None]:
     """Yield a function that shows the events of a training, of a blend or of quick tuning; None for other methods.
 
-    Where someone is `watching` it moves a bar. Elsewhere it prints a line per validation, on stderr unless `to_stdout`;
-    without a validation part (`validates`), and in a refit, it does so at the epochs where they would be.
+    Where someone is `watching` it moves a bar, or a line that says which trial is at work. Elsewhere it prints a line
+    per validation, on stderr unless `to_stdout`; without a validation part (`validates`), and in a refit, it does so at
+    the epochs where they would be.
     """
-    if hasattr(settings, "tune"):
-        with console.status("fitting") if watched else nullcontext() as line:
-            yield partial(_show_member, settings, line, sys.stdout if to_stdout else sys.stderr)
-        return
+    stream = sys.stdout if to_stdout else sys.stderr
     if not hasattr(settings, "epochs"):
-        yield None
+        if not hasattr(settings, "tune"):
+            yield None
+            return
+        with console.status("fitting") if watched else nullcontext() as line:
+            yield partial(_show_member, settings, None if line is None else line.update, stream)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -42,6 +43,10 @@ def training_progress(
 
     def show_event(event: Event) -> None:
         nonlocal loss, best
+        if "epoch" not in event:  # of the search before a training
+            describe = (lambda text: bar.update(task, description=text)) if watched else None
+            _show_member(settings, describe, stream, event)
+            return
         epoch, validation, refit = event["epoch"], event["event"] == "validation", event.get("refit")
         last = settings.epochs if refit is None else refit.get("epochs", settings.epochs)
         label = "epoch" if refit is None else "refit epoch"
@@ -58,7 +63,7 @@ def training_progress(
         elif validation or ((refit is not None or not validates) and is_due):
             measured += " (best)" if validation and event["best"] else ""
             parts = [f"{label} {epoch}/{last}", loss, measured, f"{event['seconds']:.1f} s"]
-            print("  ".join(filter(None, parts)), file=sys.stdout if to_stdout else sys.stderr, flush=True)
+            print("  ".join(filter(None, parts)), file=stream, flush=True)
 
     with bar if watched else nullcontext():
         yield show_event
@@ -66,18 +71,16 @@ def training_progress(
 
 def step_of(settings: Any, event: Event) -> str | None:
     """Return what a fit is doing once it has told of an event; None where the event does not say."""
-    if hasattr(settings, "tune"):
-        fitting = f"fitting {event.get('member')}{_changes(event)}"
-        return {"fitting": fitting, "weighing": "choosing weights on the validation part"}.get(event["event"])
-    if "epoch" not in event:
-        return None
-    refit = event.get("refit")
-    last = settings.epochs if refit is None else refit.get("epochs", settings.epochs)
-    return f"{'training' if refit is None else 'refit'}: epoch {event['epoch']}/{last}"
+    if hasattr(settings, "epochs") and "epoch" in event:
+        refit = event.get("refit")
+        last = settings.epochs if refit is None else refit.get("epochs", settings.epochs)
+        return f"{'training' if refit is None else 'refit'}: epoch {event['epoch']}/{last}"
+    fitting = f"fitting {event.get('member')}{_changes(event)}"
+    return {"fitting": fitting, "weighing": "choosing weights on the validation part"}.get(event["event"])
 
 
-def _show_member(settings: Any, status: "Status | None", stream: TextIO, event: Event) -> None:
-    """Show what a blend or quick tuning is doing: on a status line, or as a line for each finished member or trial."""
+def _show_member(settings: Any, update: Callable[[str], None] | None, stream: TextIO, event: Event) -> None:
+    """Show what a blend or quick tuning is doing: by `update`, or as a line for each finished member or trial."""
     kind, member = event["event"], event.get("member", "")
     doing = step_of(settings, event)
     if kind == "trial":
@@ -86,8 +89,8 @@ def _show_member(settings: Any, status: "Status | None", stream: TextIO, event: 
         doing = f"{member} is left out: {event['reason']}"
     if doing is None:
         return
-    if status is not None:
-        status.update(doing)
+    if update is not None:
+        update(doing)
     elif kind != "fitting":
         print(f"{doing}  {event['seconds']:.1f} s", file=stream, flush=True)
 

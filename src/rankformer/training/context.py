@@ -10,6 +10,7 @@ from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import Weighed
 
 Event = dict[str, Any]
+Validate = Callable[[Scorer], dict[str, float]]  # metrics of a scorer on the validation part
 
 
 class TrainingState(NamedTuple):
@@ -41,7 +42,7 @@ class WarmStart:
 class FitContext:
     """What a fit is given besides the interactions; None means absent."""
 
-    validate: Callable[[Scorer], dict[str, float]] | None = None  # metrics of a scorer on the validation part
+    validate: Validate | None = None  # how to measure
     record: Callable[[Event], None] = lambda event: None  # is called with one event per epoch and per validation
     checkpoints: CheckpointWriter | None = None  # where the training state goes
     resume_from: TrainingState | None = None  # the state to continue from

@@ -18,7 +18,7 @@ from rankformer.losses.l2 import batch_l2
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.embeddings import Embeddings
 from rankformer.scoring.fold_in import FoldIn
-from rankformer.training.context import WarmStart
+from rankformer.training.context import Validate, WarmStart
 from rankformer.training.settings import EmbeddingSettings, RankingSettings, TrainingSettings
 
 
@@ -43,6 +43,10 @@ class Network(nn.Module):
     def final_scorer(self, graph: BipartiteGraph) -> Scorer:
         """Return what scores after training, with everything that fold-in needs."""
         return self.scorer(graph)
+
+    def validated(self, graph: BipartiteGraph, validate: Validate, scorer: Scorer) -> dict[str, float]:
+        """Return the metrics of a scorer of this network, which may choose by them how it scores."""
+        return validate(scorer)
 
     def initialize(self, graph: BipartiteGraph) -> None:
         """Set the parameters that depend on the training interactions, before the first step."""

@@ -9,15 +9,18 @@ from rankformer.errors import ConfigError
 from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.losses import RANKING_LOSSES, LossName
 from rankformer.losses.settings import LossSettings
-from rankformer.settings import ModelSettings
+from rankformer.settings import TunedSettings
 
 L2_LADDER = ("0.25*auto", "auto", "4*auto")  # what quick tuning tries
 _AUTO = re.compile(r"(?:(\d+(?:\.\d+)?)\*)?auto")
-_USUAL_DENSITY, _DENSITY_POWER, _MOST_L2 = 5.0, 2.4, 0.3
+_USUAL_DENSITY, _MOST_L2 = 5.0, 0.3
 
 
-class TrainingSettings(ModelSettings):
-    """How a model is trained; the defaults are the paper's full-batch protocol."""
+class TrainingSettings(TunedSettings, defaults={"tune": False}):
+    """How a model is trained; the defaults are the paper's full-batch protocol.
+
+    A method whose defaults were not seen to suit logs of every density has `tune` by default.
+    """
 
     epochs: int = Field(default=2000, ge=1)
     """Most passes over the training interactions."""
@@ -76,14 +79,15 @@ class RankingSettings(LossSettings, EmbeddingSettings):
 class DensitySettings(RankingSettings, defaults={"l2": "auto"}):
     """Settings of a model whose L2 regularization follows the density of the log unless it is given.
 
-        auto = min(0.3, usual_l2 (5 / r)^2.4),   r = interactions per user or item that occurs
+        auto = min(0.3, usual_l2 (5 / r)^density_power),   r = interactions per user or item that occurs
 
     The sparser the log, the more it takes: r is the number of interactions that each row of the table is learned from.
-    The power was chosen on the validation parts of logs with r from 1.3 to 16 (experiments/LOG.md). Somewhat above the
-    bound a table that is all zeros has the smallest loss.
+    The powers were chosen on the validation parts of logs with r from 1.3 to 16 (experiments/LOG.md). Somewhat above
+    the bound a table that is all zeros has the smallest loss.
     """
 
     usual_l2: ClassVar[float] = 1e-4  # where r is 5
+    density_power: ClassVar[float] = 2.4
 
     l2: float | str = "auto"  # type: ignore[assignment]
     """L2 regularization of the learned embeddings, as they occur in a batch: a number, auto for what suits the density
@@ -113,5 +117,5 @@ class DensitySettings(RankingSettings, defaults={"l2": "auto"}):
             return self.l2
         factor = _AUTO.fullmatch(self.l2)
         assert factor is not None
-        suited: float = self.usual_l2 * (_USUAL_DENSITY / graph.edges_per_node) ** _DENSITY_POWER
+        suited: float = self.usual_l2 * (_USUAL_DENSITY / graph.edges_per_node) ** self.density_power
         return min(_MOST_L2, float(factor[1] or 1) * suited)

@@ -42,9 +42,8 @@ def train(
 ) -> Progress:
     """Train the network in place and return where training ended; it holds the parameters of the best validation.
 
-    Without a validation part the last epoch counts as the best. The context says how to validate, where events and
-    checkpoints go, what to resume, and the last of the `epochs` where that was chosen before; the schedule stays that
-    of the settings.
+    Without a validation part the last epoch counts as the best. Training ends after the `epochs` that the context has
+    as an earlier choice, where it has one; the schedule stays that of the settings.
 
     Raises:
         TrainingError: a loss, gradient or embedding is not finite; the message has the step.
@@ -53,8 +52,7 @@ def train(
     run = TrainingLoop(network, graph, settings)
     if context.resume_from is not None:
         run.restore(context.resume_from)
-    progress = run.progress
-    started = time.perf_counter() - progress.seconds
+    progress, started = run.progress, time.perf_counter() - run.progress.seconds
     last = int((context.choices or {}).get("epochs", settings.epochs))
 
     def record(event: Event) -> None:
@@ -66,7 +64,7 @@ def train(
         record({"event": "epoch", "epoch": progress.epoch, "loss": run.one_epoch()})
         if progress.epoch % settings.validate_every == 0 or progress.epoch == last:
             if context.validate is not None:
-                metrics = context.validate(run.scorer())
+                metrics = network.validated(graph, context.validate, run.scorer())
                 improved = run.note_validation(metrics)
                 record({"event": "validation", "epoch": progress.epoch, **metrics, "best": improved})
             if context.checkpoints is not None:
@@ -101,8 +99,7 @@ class TrainingLoop:
         self.network.zero_grad()
         loss = self.network.loss(self.graph, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        # A sum is finite only if every term is: the cheapest check.
-        value, *sums = self.optimizer.reduce(loss.item())
+        value, *sums = self.optimizer.reduce(loss.item())  # a sum is finite only if every term is: the cheapest check
         if not all(map(math.isfinite, (value, *sums))):
             raise self._not_finite("gradient is" if math.isfinite(value) else "loss is")
         if self.settings.clip_norm is not None:

@@ -132,6 +132,11 @@ class Objective:
         return str(getattr(self.method.settings_class(**self.fixed), "metric", DEFAULT_METRIC))
 
     @property
+    def search(self) -> dict[str, bool]:
+        """What keeps a method that tunes itself from doing so: the search is here."""
+        return {"tune": False} if "tune" in self.method.settings_class.model_fields else {}
+
+    @property
     def time_is_up(self) -> bool:
         """Whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
@@ -173,8 +178,7 @@ class Objective:
         state: State = "short" if short else "complete"
         value, epoch, problem = None, None, ""
         try:
-            search = {"tune": False} if "tune" in self.method.settings_class.model_fields else {}  # that is done here
-            model = self.method(seed=self.seed, device=self.device, **{**search, **self.fixed, **settings})
+            model = self.method(seed=self.seed, device=self.device, **{**self.search, **self.fixed, **settings})
             epochs = model.settings.epochs if isinstance(model, TrainedModel) else 0
             train, valid = self.data.train, self.data.valid
             parts = Parts(train, valid, valid.rows(np.arange(0)))

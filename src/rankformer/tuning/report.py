@@ -51,8 +51,9 @@ def document(study: Study, finished: bool) -> dict[str, Any]:
 
 
 def best_settings(study: Study, best: Trial) -> dict[str, Any]:
-    """Return the settings of a trial that are not the model's defaults anyway."""
-    chosen = study.objective.method.settings_class(**{**study.objective.fixed, **best.settings})
+    """Return the settings of a trial that are not the model's defaults anyway; a fit with them searches nothing."""
+    aim = study.objective
+    chosen = aim.method.settings_class(**{**aim.search, **aim.fixed, **best.settings})
     return chosen.model_dump(mode="json", exclude_defaults=True)
 
 
