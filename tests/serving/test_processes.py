@@ -61,6 +61,12 @@ def total(service, name, **labels):
     return sum(sample.value for sample in found)
 
 
+def test_a_load_is_counted_before_a_process_answers_with_it(runs, tmp_path):
+    slowly = "import os, time; fork = os.fork; os.fork = lambda: (time.sleep(1), fork())[1];"
+    with serving(runs / "one", *FLAGS, log=tmp_path / "log", before=slowly) as started:
+        assert total(started, "rankformer_reloads_total", outcome="ok") == 1
+
+
 def test_reloads_under_load_fail_nobody_and_every_process_has_the_new_model(runs, service):
     before = total(service, "rankformer_reloads_total", outcome="ok")
 

@@ -81,6 +81,7 @@ class SharedMetrics:
             text = self._memory[start + _HEADER.size : start + _HEADER.size + min(size, _METRICS_BYTES)]
             if zlib.crc32(text) == checksum:
                 return text
+            time.sleep(0.001)  # its writer may wait for a core
         return b""
 
 
@@ -192,7 +193,7 @@ class Supervisor:
                 if self._reload:
                     self._reload = False
                     self._load()
-                self._shared.write(_MAIN, generate_latest(self._metrics.registry))
+                self._publish()
                 time.sleep(_TICK)
         except _Stopped:
             pass
@@ -230,17 +231,25 @@ class Supervisor:
         try:
             service.load()
             self._app, self._generation = app, board.started
+            self._count_load("ok")  # before a process answers with this model
             self._replace()
             board.failed, board.version = False, service.model.version.encode()
-            self._metrics.reloads.labels("ok").inc()
         except Exception:
             board.failed = True
-            self._metrics.reloads.labels("failed").inc()
+            self._count_load("failed")
             if is_first:
                 raise
         finally:
             self._loading = False
             board.finished = board.started
+
+    def _count_load(self, outcome: str) -> None:
+        self._metrics.reloads.labels(outcome).inc()
+        self._publish()
+
+    def _publish(self) -> None:
+        """Show the metrics of the main process to the others."""
+        self._shared.write(_MAIN, generate_latest(self._metrics.registry))
 
     def _replace(self) -> None:
         """Fork a generation, and retire those before it once all of it accepts connections."""
