@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,14 +25,14 @@ from rankformer.data.interactions import Interactions
 from rankformer.data.parts import Parts
 from rankformer.data.source import DataSource
 from rankformer.errors import DataError
-from rankformer.evaluation import validator
-from rankformer.evaluation.blend_weights import choose_weights
 from rankformer.evaluation.evaluator import evaluate
 from rankformer.files import write_bytes_atomic
+from rankformer.graph.bipartite import BipartiteGraph
 from rankformer.models.blend import Blend
 from rankformer.runs.training_log import blend_report
 from rankformer.scoring.base import Scorer
 from rankformer.scoring.blend import Weighed
+from rankformer.training.context import FitContext
 
 THINNED = {"half": 0.5, "quarter": 0.25}
 
@@ -60,21 +59,32 @@ def densest(log: Interactions, most: int = 10) -> Interactions:
     return log
 
 
+class WholeBlend(Blend):
+    """A blend that also keeps the members of weight 0, as `candidates`."""
+
+    candidates: Sequence[Scorer] = ()
+
+    def learn(self, graph: BipartiteGraph, context: FitContext) -> Scorer:
+        """Learn as a blend does."""
+        weigh = context.weigh
+        assert weigh is not None
+
+        def noted(scorers: Sequence[Scorer]) -> Weighed:
+            self.candidates = [scorer.cpu() for scorer in scorers]
+            return weigh(scorers)
+
+        return super().learn(graph, replace(context, weigh=noted))
+
+
 def measure(dataset: str, variant: str, seed: int, budget: float) -> dict[str, Any]:
     """Return the test NDCG@20 of the blend and of each member alone."""
-    parts, started, candidates = parts_of(dataset, variant, seed), time.perf_counter(), list[Scorer]()
-
-    def noted(scorers: Sequence[Scorer], *rest: Any) -> Weighed:
-        candidates[:] = scorers
-        return choose_weights(scorers, *rest)
-
-    with patch.object(validator, "choose_weights", noted):  # a blend drops those of weight 0
-        blend = Blend(seed=seed, budget=budget).fit(parts.train, parts.valid, verbose=False)
+    parts, started = parts_of(dataset, variant, seed), time.perf_counter()
+    blend = WholeBlend(seed=seed, budget=budget).fit(parts.train, parts.valid, verbose=False)
     seconds = time.perf_counter() - started
     report = blend_report(blend.log)
     assert report is not None
     labels = [each["label"] for event in blend.log if event["event"] == "blend" for each in event["members"]]
-    scorers = dict(zip(labels, candidates, strict=True))
+    scorers = dict(zip(labels, blend.candidates, strict=True))
 
     def tested(recommender: Any, **options: Any) -> float:
         return evaluate(recommender, parts.test, metrics="ndcg@20", **options).metrics["ndcg@20"]
